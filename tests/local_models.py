@@ -213,7 +213,7 @@ def small(task: str):
   params = params | {head: jax.tree.map(jnp.float32, head_params)}
   scaffold = {site: by_head(site, experiment.task) for site in HEADS}
   survey = certificate.make_survey(experiment, scaffold)
-  layerwise = LayerwiseLogits(experiment, params, survey.transducer, 64)
+  layerwise = LayerwiseLogits(experiment, params, survey.transducer, 128)
   tallies = []
   for group in survey.groups:
     tallies.append(Tally())

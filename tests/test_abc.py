@@ -19,6 +19,7 @@ from lengthgen_jax.pipelines import (
   attention_statistics,
   calibrate,
   certify,
+  compile_ahead,
   run_figures,
   runs,
 )
@@ -52,8 +53,19 @@ PIPELINE = (
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_ahead():
+  """Compiles nothing ahead: these runs find other lines than likely ones, so
+  that it would be compiled in vain (test_compile_ahead.py has the others)."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(
+      compile_ahead, "compile_later_stages", lambda *arguments: iter(())
+    )
+    yield
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(_nothing_ahead, tmp_path_factory):
   """A pipeline that ran in one go, and what it said."""
   workdir = tmp_path_factory.mktemp("abc") / "whole"
   done = inside(*PIPELINE, f"--workdir={workdir}")
@@ -106,15 +118,6 @@ def kill_at(stage: str, patch, workdir) -> None:
 
 
 @pytest.fixture
-def nothing_ahead(monkeypatch):
-  """Compiles nothing ahead: these runs find other lines than likely ones, so
-  that it would be compiled in vain."""
-  monkeypatch.setattr(
-    abc.compile_ahead, "compile_later_stages", lambda *arguments: iter(())
-  )
-
-
-@pytest.fixture
 def undrawn(monkeypatch):
   """Leaves out the figures, which take half of the time of a second run."""
   for name in ("draw_margins", "draw_calibration"):
@@ -122,9 +125,7 @@ def undrawn(monkeypatch):
   monkeypatch.setattr(figures, "draw", lambda rows, folder: [])
 
 
-def test_killed_in_each_stage_it_ends_the_same(
-  whole, undrawn, nothing_ahead, tmp_path
-):
+def test_killed_in_each_stage_it_ends_the_same(whole, undrawn, tmp_path):
   workdir = tmp_path / "killed"
   arguments = (*PIPELINE, f"--workdir={workdir}")
   for stage in (
@@ -458,7 +459,7 @@ def test_interpolated_start_cannot_start_again(tmp_path):
 
 
 def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
-  nothing_ahead, tmp_path, monkeypatch
+  tmp_path, monkeypatch
 ):
   def refuse(models):
     raise UsageError("certify: a head is transparent")

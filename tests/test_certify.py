@@ -158,7 +158,7 @@ def test_a_count_cut_off_and_run_again_is_the_same(
   after = [0 if n <= unsure[0] else x.cases for n, x in enumerate(tallies)]
   assert unbounded == after and sum(after) > 0
   (tmp_path / certify.PARTIAL).unlink(missing_ok=True)
-  chunks = [-(-group.contexts.count // 64) for group in surveyed.groups]
+  chunks = [-(-group.contexts.count // 128) for group in surveyed.groups]
   before = sum(chunks[: np.argmax(chunks)])
   add, calls = Tally.add, []
 
