@@ -3,6 +3,7 @@ the package."""
 
 import functools
 import hashlib
+import itertools
 import json
 import pathlib
 import subprocess
@@ -739,8 +740,17 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
-@pytest.mark.parametrize("task", EXAMPLES)
+# Sequences differ in a table alone: each is tried in one family.
+SEQUENCES = "copy", "reverse", "modular", "dyck", "permutations"
+IN_ONE = dict(zip(SEQUENCES, itertools.cycle(FAMILIES), strict=False))
+MODELS = [
+  (task, kind)
+  for task, kind in itertools.product(EXAMPLES, FAMILIES)
+  if IN_ONE.get(task, kind) == kind
+]
+
+
+@pytest.mark.parametrize(("task", "kind"), MODELS)
 def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
   """On one input, the checker has the tokens, coordinates and logits of the
   ordinary program within the bound on rounding, and every output row is in a
