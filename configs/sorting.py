@@ -101,7 +101,13 @@ BEST = {
 
 
 def get_config(preset: str = "none"):
-  """Returns the config of a preset HINT[,OPTION...]."""
+  """Returns the config of a preset HINT[,OPTION...].
+
+  Where two options set the same field, the later one in OPTIONS counts.
+
+  Raises:
+    ValueError: a name is unknown.
+  """
   config, options = hint_config("sort", preset, HINTS, OPTIONS)
   config.data.update(
     train_length=20, shortest=2, short_longest=5, buckets=(5, 20)

@@ -77,7 +77,8 @@ class Table:
 
   def key_value(self, model: "LayerwiseLogits", name: str, site: str) -> tuple:
     """Returns (keys, values, their InputBounds) for an attention site of a
-    block: [H, R, K] both, and the bounds [R] on the inputs of the projections.
+    block: [H, R or more, K] both, and the bounds [R or more] on the inputs of
+    the projections. They are computed once.
 
     Args:
       model: the LayerwiseLogits with the parameters and gains.

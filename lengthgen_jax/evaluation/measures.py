@@ -81,7 +81,8 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
 
   Returns:
     A row whose value is a length, or 0 if the model is right at none. Its
-    fields `bound` and `tried` are those of `records.Row`.
+    field `bound` is spec.length, and `tried` has [length, correct, n] for every
+    length that was tried.
   """
   tried = {
     row["length"]: (row["correct"], row["n"])

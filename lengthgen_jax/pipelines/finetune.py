@@ -44,11 +44,11 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
   """Certifies the models of a workdir, and trains again those that are wrong.
 
   In each of at most config.finetune.rounds rounds, every seed whose certificate
-  says "wrong" is trained and certified again. A share of every batch,
-  config.finetune.share, are inputs on which it is wrong, or right by a thin
-  margin; the rest is drawn as in training. With 0 rounds nothing is done, and
-  nothing certified. If the models cannot be certified, a note says why, and
-  they stay as they are.
+  says "wrong" is trained and certified again, if inputs no longer than in
+  training show that it is. A share of every batch, config.finetune.share, are
+  inputs on which it is wrong, or right by a thin margin; the rest is drawn as
+  in training. With 0 rounds nothing is done, and nothing certified. If the
+  models cannot be certified, a note says why, and they stay as they are.
 
   Args:
     config: the config of the workdir.

@@ -332,6 +332,10 @@ def make_task(config):
 class Layout:
   """The tokens of all sequences of one size, and where lines lead in them.
 
+  Their columns are 0 to `last_column`. `num_rows` is the number of rows of a
+  grid, without the end token's, and 0 if there is no grid; all other rows here
+  are those of attention.
+
   Attributes:
     keys: {site: the Tokens that its keys hold}.
     predicted: the Tokens that the rows predict.
@@ -353,7 +357,7 @@ class Layout:
     self.first_output_row, self.key_at = len(self.predicted) - len(output), {}
     for site, tokens in self.keys.items():
       for key, token in enumerate(tokens):
-        self.key_at[site, token.segment, 0, token.left] = key
+        self.key_at[site, token.segment, LEFT, token.left] = key
         self.key_at[site, token.segment, RIGHT, token.right] = key
 
   def open_keys(self, site, lines, i):

@@ -56,8 +56,8 @@ def copy(observation: Observation) -> Iterator[Mean]:
   """Yields how often tokens show themselves, by layer and residual.
 
   The tokens are the items of the list and the outputs; the basis is the
-  encoder's, for all items and `⊥`. Theorem 5.1 claims it for the first
-  attention layer, the paper for all layers.
+  encoder's, for all items of the alphabet and `⊥`. Theorem 5.1 claims it for
+  the first attention layer, the paper for all layers.
   """
   task = _task(observation)
   tokens = np.append(np.arange(1, task.alphabet + 1), task.delimiter)

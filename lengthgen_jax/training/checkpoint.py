@@ -40,8 +40,8 @@ class Checkpoints:
     Args:
       folder: the folder of the run's checkpoints.
       keep: how many of the newest checkpoints are kept.
-      seeds: the seeds whose states are saved; with () checkpoints can be read
-        only, those of any seeds.
+      seeds: the seeds whose states are saved, and the only ones whose
+        checkpoints are read; with () those of any seeds are read.
     """
     self.folder = pathlib.Path(folder).absolute()
     self.keep = keep
