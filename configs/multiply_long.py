@@ -32,8 +32,7 @@ SHARED = {
   "eval.samples": (1000, 1000, 1000, 500, 100, 20),
 }
 # After these steps 4x4 digits are right, but not the rare contexts that occur
-# in long numbers, on which rounds of finetuning train. Their rate must be low
-# and fall: at 0.01 in all rounds each round undoes what the one before mended.
+# in long numbers, on which rounds of finetuning train.
 WITH_LINES = {
   "positions.kind": "none",
   "train.optimizer": "muon",
@@ -44,6 +43,8 @@ WITH_LINES = {
   "train.chunk": 1000,
   "train.target_exact_match": 2.0,  # never reached: all steps are trained
 }
+# The rate must be low and fall: at 0.01 in all rounds, each round undoes what
+# the one before mended.
 FINETUNE = {
   "finetune.rounds": 10,
   "finetune.steps": 1500,

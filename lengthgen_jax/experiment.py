@@ -275,7 +275,7 @@ class Experiment:
 
   def sparse_training_plan(self, scaffold: dict) -> scaffolds.SparsePlan | None:
     """Returns the plan for training along the lines of all seeds; None where
-    that is not supported or not faster, or operands are not padded."""
+    that is not supported or not faster, or the task is ragged."""
     widths = self.data[0].widths
     if not widths or not self.supports_sparse(scaffold):
       return None

@@ -8,8 +8,9 @@ blocks are those of the model, run on one token and the few keys that it attends
 to. DenseLogits runs the whole model on whole inputs, as the rest of the program
 does: this is the *dense path*.
 
-Every state, and every logit, comes with its *error*: a bound on the rounding of
-its computation, as certify.rounding defines it.
+Every state comes with its *error*: a bound on the rounding of its computation,
+as certify.rounding defines it. The error of a logit is that of the margin if
+its token is the right one.
 
 No integer here can overflow. Contexts are uint8, and a Transducer refuses a
 task of more than 256 values. Indices into tables fit in int32: a table has at
@@ -188,8 +189,8 @@ class LayerwiseLogits:
   def __call__(
     self, field: ReceptiveField, contexts: np.ndarray
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the logits of a row in contexts [B, columns], and their errors,
-    both [B, V], as in `chunk_logits`."""
+    """Returns the logits of the field's row in contexts [B, columns], and the
+    errors of margins, both [B, V], as in `chunk_logits`."""
     starts = range(self.chunk_size, len(contexts), self.chunk_size)
     chunks = np.split(contexts, starts)
     results = self.chunk_logits(field, chunks, len(contexts))

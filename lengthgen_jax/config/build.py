@@ -187,8 +187,14 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
 
 
 def _widths(config: ConfigDict, task: Task) -> tuple:
-  """Returns the widths that operands are padded to in training, in the task's
-  units, which batches take in turn; () if the task is not padded."""
+  """Returns the widths that training batches take in turn, in the task's units.
+
+  They are those that operands are padded to, or in a grid the pairs of its
+  operands' lengths; () for a ragged task.
+
+  Raises:
+    UsageError: a field of `data` does not fit the task.
+  """
   section = config.data
   if task.axes > 1:
     return _grid_sizes(section, task)
@@ -206,7 +212,8 @@ def _widths(config: ConfigDict, task: Task) -> tuple:
     return ()
   longest = task.units(section.train_length)
   if section.width == "fixed":
-    # One place more than the longest operand has, which the answer may need.
+    # The longest operand has fixed_width - 1 digits (or bits, where these are
+    # what the task's digits become), and the answer may need one place more.
     widths = (task.units(section.fixed_width - 1) + 1,)
   else:
     # With a cyclic period T, the last row must occur in training at every phase

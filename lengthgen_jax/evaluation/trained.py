@@ -74,7 +74,8 @@ class Model:
       best.
     stopped_at: step at which training of this seed stopped early, -1 if it did
       not.
-    diverged: whether the parameters became non-finite.
+    diverged: whether the loss or the parameters became non-finite in training;
+      `params` are those from before.
     em: the best exact match in validation, a fraction; 0 if there was none.
     mesh: the devices that batches are split over.
   """
@@ -420,7 +421,7 @@ _greedy_unoptimized = jit_unoptimized(0, 1, 2, 3)(_greedy_outputs)
 
 
 def models(run: Run, states: TrainState, checkpoint: str) -> list[Model]:
-  """Returns a Model for every seed of a run, on all devices of the run.
+  """Returns a Model for every seed of a run, each on all devices of the run.
 
   Args:
     run: the training run.

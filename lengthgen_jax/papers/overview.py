@@ -141,9 +141,9 @@ def readme_table(table: ReadmeTable, archive: Archive) -> str:
   """Returns one of README's tables as Markdown.
 
   Its last column, "∀", is the number of seeds whose models both checkers proved
-  right at every length; after it, in parentheses, comes the number of those
-  that one checker alone proved. Runs that are not archived have no row; if no
-  run is archived, the result is "".
+  right at every length (nothing for 0); after it, in parentheses, comes the
+  number of those that one checker alone proved. Runs without archived results
+  of the stage and test set have no row; if none has any, the result is "".
   """
   headings = [f"{length:,}".replace(",", " ") for length in table.lengths]
   grid = [[table.title, "method", "seeds", *headings, "∀"]]

@@ -84,9 +84,10 @@ def placeholder_lines(
   """Returns placeholder lines, zeros with valid=False, by site: as many as
   calibration is likely to find.
 
-  Compiled programs depend on the number of lines alone. Each head has one line
-  for each operand in cross-attention, and one in self-attention. If calibration
-  finds another number, programs are compiled again when they are needed.
+  Of the lines, compiled programs depend on their number alone, and on which
+  heads are transparent: none is here. Each head has one line for each operand
+  in cross-attention, and one in self-attention. If calibration finds anything
+  else, programs are compiled again when they are needed.
 
   Args:
     config: the config of the workdir.

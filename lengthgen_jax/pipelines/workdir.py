@@ -197,22 +197,25 @@ def round_number(folder: pathlib.Path) -> int:
 def finetuning_run(
   section: ConfigDict, run: loop.Run, folder: pathlib.Path
 ) -> loop.Run:
-  """Returns the training run of a round of finetuning, for the seeds in its
-  file TRAINING_INPUTS.
+  """Returns the training run of a round of finetuning, for the seeds in the
+  round's file TRAINING_INPUTS.
 
   A share of every batch is drawn from these inputs, the rest as in `run`. The
-  learning rate is lower in later rounds if the section says so.
+  learning rate is lower in later rounds if the section says so. The caller
+  gives the initial parameters, those of the round before, to loop.train.
 
   Args:
     section: the section `finetune` of the config.
-    run: the training run before any round.
+    run: the training run before the first round, whose experiment, scaffold and
+      other settings the round has.
     folder: the folder of the round, finetune_N; its file TRAINING_INPUTS is
       {str(seed): {"failing": texts, "thin": texts}}.
   """
   inputs_by_seed = json.loads((folder / TRAINING_INPUTS).read_text())
   seeds = tuple(map(int, inputs_by_seed))
   task = run.experiment.task
-  # All examples have the static size of the only bucket.
+  # All examples have one static size, because there is one bucket at most
+  # (finetune.check_config).
   longest = int(np.max(run.experiment.data[0].bound(0)))
   items_by_seed, lengths_by_seed = [], []
   for inputs in inputs_by_seed.values():

@@ -180,7 +180,10 @@ class Sequences:
   """
 
   def __init__(self, transducers, start, marks=(), slack=0, direction=-1):
-    # {digit of the short operand, or None if there is none: transducer}
+    # transducers: {digit of the short operand, or None if there is none: its
+    # transducer}; start: the token before the first output, if there is a
+    # source; marks: the token before each operand; direction: +1 if the first
+    # column is the leftmost item of an operand, -1 if it is the rightmost.
     self.transducers = transducers
     self.start, self.marks, self.slack = start, marks, slack
     self.num_operands, has_marks = len(marks) or 1, bool(marks)

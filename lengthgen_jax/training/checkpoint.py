@@ -178,8 +178,9 @@ class Checkpoints:
       self._publish(step, folder, meta)
 
   def _publish(self, step: int, folder: pathlib.Path, meta: str) -> None:
-    """Adds meta.json and checksums.json to a step, renames its folder, and
-    removes the oldest steps."""
+    """Adds meta.json and checksums.json to a step, renames its folder (which
+    takes the place of another checkpoint of this step), and removes the oldest
+    steps."""
     (folder / "meta.json").write_text(meta)
     checksums = {
       name: checksum(path) for name, path in files_in(folder).items()
