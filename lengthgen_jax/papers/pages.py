@@ -206,6 +206,9 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   folder, figure_rows = results / "figures", []
   for entry in entries:
     labels: dict[str, Any] = {"method": entry.row.model, "stage": "train"}
+    if entry.row.stage == "finetune" and entry.result_rows:
+      # Seeds are finetuned in more or fewer rounds, and are one curve.
+      labels["step"] = max(row["step"] for row in entry.result_rows)
     if table.x_field and entry.run in archive:
       section, _, field = table.x_field.partition(".")
       value = archive[entry.run].header["config"][section][field]
