@@ -17,9 +17,9 @@ Training that is cut off at the end of the minutes is saved, and the same
 command continues it. Rows of finished runs are archived in --results, as by
 launch/tables.py; archived runs are repeated only if their config has changed.
 An estimate of the FLOPs and the memory of each run that is left is printed
-first; with --plan, nothing else is done. --dry-run
-makes every run tiny and leaves out the numerics, to try the script on a CPU;
-unless --root and --results say otherwise, all of it goes to runs/card_dry_run.
+first; with --plan, nothing else is done. --dry-run makes every run tiny and
+leaves out the numerics, to try the script on a CPU; unless --root and --results
+say otherwise, all of it goes to runs/card_dry_run.
 """
 
 import argparse

@@ -380,10 +380,8 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
   if fixed_width:
     lengths = f"operands of up to {fixed_width - 1} places"
   cases, margin = f"{counted['cases']:,} cases", counted["margin"]
-  is_bounded, measured = (
-    counted["rounding"] is not None,
-    counted["measured_rounding"],
-  )
+  is_bounded = counted["rounding"] is not None
+  measured = counted["measured_rounding"]
   num_bounded = counted["cases"] - counted["unbounded"]
   noise = (
     f"rounding at most {counted['rounding']:.2g}, nowhere more than"

@@ -145,9 +145,9 @@ def stream(
 
   This is for an encoder-decoder without encoder layers and temperatures, whose
   attention follows lines alone and which has no positions, or a cyclic index
-  alone; of other models, Model.cache_window is None. So a source
-  key is a function of its token, its segment and its phase (the index modulo
-  the period), and is looked up in a table when a row sees it.
+  alone; of other models, Model.cache_window is None. So a source key is a
+  function of its token, its segment and its phase (the index modulo the
+  period), and is looked up in a table when a row sees it.
 
   Args:
     experiment, params, scaffold, batch, num_outputs, stop: as in `greedy`.

@@ -253,7 +253,8 @@ def _results(
     "receptive_fields": [
       {"rows": certificate.describe_rows(group), "cases": tally.cases}
       | {"wrong": tally.wrong, "margin": tally.margin}
-      | {"rounding": tally.rounding, "share": tally.share}
+      | {"rounding": None if tally.unbounded else tally.rounding}
+      | {"share": None if tally.unbounded else tally.share}
       | {"histogram": tally.histogram}
       for group, tally in zip(survey.groups, tallies, strict=False)
     ],
