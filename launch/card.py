@@ -124,6 +124,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
   add("--minutes", type=float, default=60.0, help="default 60")
   add("--root", type=pathlib.Path, help="of the workdirs, default runs/card")
   add("--results", type=pathlib.Path, help="default docs/results")
+  add("--parallel", type=int, default=1, metavar="N", help="runs at a time")
   add("--plan", action="store_true", help="only print the estimates")
   add("--dry-run", action="store_true", help="tiny runs, no numerics")
   args = parser.parse_args(argv)
@@ -144,6 +145,7 @@ def main(argv: list[str] | None = None) -> int:
   try:
     args = parse(sys.argv[1:] if argv is None else argv)
     check(args.minutes > 0, f"--minutes={args.minutes:g}: must be positive")
+    check(args.parallel > 0, f"--parallel={args.parallel}: must be positive")
     jobs = table_jobs(args.results, args.dry_run)
     print(estimate_table([job.run for job in jobs]), flush=True)
     if args.plan:
@@ -152,7 +154,7 @@ def main(argv: list[str] | None = None) -> int:
     signal.setitimer(signal.ITIMER_REAL, 60.0 * args.minutes)
     exit_code = 0 if args.dry_run else check_numerics(args.root)
     bench(args.root, args.dry_run)
-    runs.run_jobs(jobs, args.root / "tables", args.results)
+    runs.run_jobs(jobs, args.root / "tables", args.results, args.parallel)
     return exit_code
   except UsageError as error:
     print(f"card: {error}", file=sys.stderr)

@@ -11,7 +11,8 @@ A name is that of a table or of a single run. Each run has a workdir below
 --root. A run that was interrupted resumes when the same command is given again.
 The rows of finished runs are archived in --results, one file for each run, and
 archived runs are not repeated. At the end, or at once with --pages, the result
-pages are written from the archive. --size=paper is for an accelerator.
+pages are written from the archive. --size=paper is for an accelerator. With
+--parallel=N, N runs are made at the same time, and each writes to NAME.log.
 
 --check repeats archived runs and compares their rows. Rows must be equal to the
 last bit if the machine and the versions of libraries are the same and
@@ -50,10 +51,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
   add("--size", choices=SIZES, default="cpu")
   add("--root", type=pathlib.Path, default=pathlib.Path("runs/tables"))
   add("--results", type=pathlib.Path, default=RESULTS)
+  add("--parallel", type=int, default=1, metavar="N", help="runs at a time")
   add("--plan", action="store_true", help="only list the runs to make")
   add("--pages", action="store_true", help="only write the result pages")
   add("--check", nargs="+", metavar="RUN", help="repeat archived runs")
   args = parser.parse_args(argv)
+  check(args.parallel > 0, f"--parallel={args.parallel}: must be positive")
   check(args.tables or args.pages or args.check, f"name a table: {names}")
   check(
     not (args.check and (args.tables or args.plan or args.pages)),
@@ -77,7 +80,8 @@ def main(argv: list[str] | None = None) -> int:
       print(plan(jobs), flush=True)
       if args.plan:
         return 0
-      runs.run_jobs(jobs, args.root / args.size, args.results)
+      root = args.root / args.size
+      runs.run_jobs(jobs, root, args.results, args.parallel)
     readme = REPOSITORY / "README.md" if args.results == RESULTS else None
     for path in pages.write(args.results, readme):
       print(path)

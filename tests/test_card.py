@@ -28,7 +28,7 @@ def card():
 
 def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
   """It writes bench.json, and archives rows of a run at the papers' size."""
-  lengthgen = lambda arguments: command.inside(*arguments).returncode
+  lengthgen = lambda arguments, **_: command.inside(*arguments).returncode
   monkeypatch.setattr(card.runs, "lengthgen", lengthgen)
   monkeypatch.setattr(card, "RUNS", ("sort-none-tempered-paper",))
   root, results = tmp_path / "root", tmp_path / "results"

@@ -456,7 +456,7 @@ def test_a_wrong_command_is_one_line(words, message, tables, capsys):
 def test_a_failed_run_leaves_the_others(tables, monkeypatch, capsys, tmp_path):
   calls = []
 
-  def lengthgen(words):
+  def lengthgen(words, **_):
     calls.append(words)
     return 1
 
@@ -534,7 +534,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   experiments = importlib.import_module("lengthgen_jax.papers.experiments")
   monkeypatch.setattr(experiments, "eval_fields", lambda *_: fields)
 
-  def lengthgen(words) -> int:
+  def lengthgen(words, **_) -> int:
     (flag,) = [word for word in words if word.startswith("--workdir=")]
     workdir = pathlib.Path(flag.partition("=")[2])
     if not workdir.exists():  # there is nothing left to train

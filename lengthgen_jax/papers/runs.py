@@ -5,6 +5,8 @@ A run that was interrupted resumes from its workdir. A run whose first stage is
 also that of a finished one begins with a copy of it.
 """
 
+import concurrent.futures
+import contextlib
 import datetime
 import difflib
 import json
@@ -13,7 +15,10 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from flax.traverse_util import flatten_dict
@@ -162,32 +167,68 @@ def jobs_of(names: list[str], size: str, archive: Archive) -> list[Job]:
 
 
 def run_jobs(
-  jobs: list[Job], root: pathlib.Path, results: pathlib.Path
+  jobs: list[Job],
+  root: pathlib.Path,
+  results: pathlib.Path,
+  parallel: int = 1,
 ) -> None:
-  """Makes runs one after the other, each in the workdir `root`/NAME, and
-  archives their rows and figures in the folder `results`.
+  """Makes runs, each in the workdir `root`/NAME, and archives their rows and
+  figures in the folder `results`.
+
+  Args:
+    jobs: the jobs, which begin in this order.
+    root: the folder of the workdirs.
+    results: the folder of the archive's folder "rows".
+    parallel: how many runs are made at the same time, on the same devices. If
+      they are several, each run writes to the file `root`/NAME.log.
 
   Raises:
     UsageError: a run failed; the others have been made all the same.
   """
-  failures, start = [], time.monotonic()
-  for number, job in enumerate(jobs, 1):
+  ended, failures, start = [], [], time.monotonic()
+  root.mkdir(parents=True, exist_ok=True)
+  stop = threading.Event()
+
+  def make(job: Job) -> None:
     name = job.run.name
-    if not run_job(job, root / name, results):
+    log = root / f"{name}.log" if parallel > 1 else None
+    launch = partial(lengthgen, log=log, stop=stop)
+    if not run_job(job, root / name, results, launch):
       failures.append(name)
+    ended.append(name)
     spent = datetime.timedelta(seconds=round(time.monotonic() - start))
-    print(f"== {number} of {len(jobs)} in {spent}: {name}", flush=True)
+    print(f"== {len(ended)} of {len(jobs)} in {spent}: {name}", flush=True)
+
+  with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
+    try:
+      # One run at a time is made in this thread, which Ctrl-C interrupts.
+      list((pool.map if parallel > 1 else map)(make, jobs))
+    except KeyboardInterrupt:
+      stop.set()
+      pool.shutdown(cancel_futures=True)
+      raise
   check(
     not failures, f"failed: {', '.join(failures)}; the same command tries again"
   )
 
 
-def run_job(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
+def run_job(
+  job: Job,
+  workdir: pathlib.Path,
+  results: pathlib.Path,
+  launch: Callable[[list[str]], int],
+) -> bool:
   """Makes a run in a workdir, and archives its rows and figures in the folder
   `results`; returns False if one of its commands failed.
 
   If only probes are missing, but the workdir has no results (any more), the
   whole run is made.
+
+  Args:
+    job: the job.
+    workdir, results: the two folders.
+    launch: a function that runs `lengthgen` with the arguments of a command
+      line and returns its exit code.
   """
   run, header, commands = job.run, job.header, []
   set_aside(run, workdir)
@@ -202,7 +243,7 @@ def run_job(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
   made_here = {} if header else provenance.current_origin()
   for arguments in commands:
     start = time.monotonic()
-    code = lengthgen(arguments)
+    code = launch(arguments)
     if workdir.is_dir():
       _add_seconds(workdir, time.monotonic() - start)
     if code:
@@ -222,22 +263,41 @@ def run_job(job: Job, workdir: pathlib.Path, results: pathlib.Path) -> bool:
   return True
 
 
-def lengthgen(arguments: list[str], platform: str = "") -> int:
+def lengthgen(
+  arguments: list[str],
+  platform: str = "",
+  log: pathlib.Path | None = None,
+  stop: threading.Event | None = None,
+) -> int:
   """Runs `lengthgen` in a process of its own and returns its exit code.
 
   Args:
     arguments: the arguments of its command line.
     platform: the kind of device that JAX may use, like "cpu"; "" for any.
+    log: a file to which the output is appended; None for the terminal. A
+      process that writes to a file shares the device with others, so that it
+      takes no more of its memory than it needs.
+    stop: once this is set, the process is told to save its state and to end.
   """
   command = [sys.executable, "-m", "lengthgen_jax.main", *arguments]
-  limits = {"JAX_PLATFORMS": platform} if platform else {}
-  process = subprocess.Popen(command, env=os.environ | limits)
-  try:
-    return process.wait()
-  except KeyboardInterrupt:
-    process.terminate()  # it saves a checkpoint and ends
-    process.wait()
-    raise
+  settings = {"JAX_PLATFORMS": platform} if platform else {}
+  with contextlib.ExitStack() as stack:
+    output = None
+    if log is not None:
+      settings["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+      output = stack.enter_context(open(log, "a"))
+    process = subprocess.Popen(
+      command, env=os.environ | settings, stdout=output, stderr=output
+    )
+    try:
+      while process.poll() is None and not (stop and stop.is_set()):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+          process.wait(0.5)
+    finally:
+      if process.poll() is None:
+        process.terminate()
+      process.wait()
+  return process.returncode
 
 
 def set_aside(run: Run, workdir: pathlib.Path) -> None:
