@@ -220,6 +220,16 @@ UNIFORM_BEST = TableRow(
   f"{ASENTMAX}sort,best",
   fields={"sort.repeat_share": 0.0},
 )
+UNIFORM_ROWS = [
+  UNIFORM_BEST,
+  *(
+    UNIFORM_BEST._replace(
+      model=f"{UNIFORM_BEST.model}, {steps // 1000} 000 steps",
+      fields=UNIFORM_BEST.fields | {"train.steps": steps},
+    )
+    for steps in (32_000, 64_000)
+  ),
+]
 COPYING = [
   TableRow("sort", "RoPE", f"{ASENTMAX}sort,rope", {128: 0}),
   TableRow("sort", "scalable softmax", f"{ASENTMAX}sort,ssmax"),
@@ -229,7 +239,7 @@ COPYING = [
     f"{ASENTMAX}sort,best",
     {128: 100, 256: 79.7, 512: 0},
   ),
-  UNIFORM_BEST,
+  *UNIFORM_ROWS,
   TableRow("copy", "RoPE", f"{ASENTMAX}copy,rope"),
   *abc_rows("copy", f"{ASENTMAX}copy,abc", abc={4096: 86.6}),
   TableRow("reverse", "RoPE", f"{ASENTMAX}reverse,rope"),
@@ -256,7 +266,7 @@ ASENTMAX_PUBLISHED: dict[str, dict] = {
 OURS = {
   "sort": [
     TableRow("sort", "ours: best", f"{ASENTMAX}sort,best"),
-    UNIFORM_BEST,
+    *UNIFORM_ROWS,
   ],
   "copy": abc_rows("copy", f"{ASENTMAX}copy,abc"),
   "reverse": abc_rows("reverse", f"{ASENTMAX}reverse,abc"),
