@@ -144,7 +144,8 @@ def get_config(preset: str = "sort"):
   """Returns the config of a preset TASK[,METHOD][,OPTION...].
 
   Raises:
-    ValueError: a name is unknown, or the method is not for the task.
+    ValueError: a name is unknown, there are two methods, or the method is not
+      for the task.
   """
   task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
   tasks = TASKS_OF_METHOD.get(method, TASKS)

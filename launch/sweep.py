@@ -118,6 +118,12 @@ def parse(words: list[str]) -> argparse.Namespace:
   add("--dry-run", action="store_true", help="print what would be run")
   add("rest", nargs="*", help="flags for every run, after --")
   args = parser.parse_args(words)
+  files = {config.partition(":")[0] for config in args.config}
+  check(
+    len({pathlib.Path(file).stem for file in files}) == len(files),
+    "--config: two files of the same name would share their workdirs; give each"
+    " a sweep of its own",
+  )
   kinds = ", ".join(BIND_COMMANDS)
   for device in filter(None, args.devices):
     kind, _, number = device.partition(":")

@@ -95,8 +95,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def plan(jobs: list[runs.Job]) -> str:
-  """Returns a line of text for each run to make: the reason, and how long the
-  run took when docs/results was made, whatever --results is."""
+  """Returns a line of text for each run to make, and a last one with their
+  number. A run's line has its name, why it has to be made, and how long it took
+  when docs/results was made, whatever --results is."""
   archive, lines = provenance.read_archive(RESULTS / "rows"), []
   for job in jobs:
     archived_run, time_text = archive.get(job.run.name), "never timed"

@@ -134,8 +134,8 @@ class Experiment:
     Where arrays may be wider than needed, it is a power of two, at least 64, so
     that one compiled program serves many widths.
     """
-    has_lines = all(bias.supports_sparse for bias in scaffold.values())
-    if not has_lines or self.task.axes > 1 or self.fixed_width is not None:
+    has_matrix = not all(bias.supports_sparse for bias in scaffold.values())
+    if has_matrix or self.task.axes > 1 or self.fixed_width is not None:
       return width  # a matrix ends there, a grid grows with the square
     return max(1 << (int(np.max(width)) - 1).bit_length(), 64)
 
@@ -252,10 +252,12 @@ class Experiment:
   # The model's inputs besides a batch.
 
   def supports_sparse(self, scaffold: dict) -> bool:
-    """Tells whether attention may compute the scores of keys on lines alone.
+    """Tells whether attention may leave out the keys that are on no line.
 
-    That is so if the model has no encoder layers, every site has lines, closed
-    cells are -inf, and the position encoding adds nothing to the scores.
+    Then it computes no scores of these keys, except in transparent heads, which
+    see all keys. That is so if the model has no encoder layers, every site has
+    lines, closed cells are -inf, and the position encoding adds nothing to the
+    scores.
     """
     sites = {"self"} if self.kind == "decoder_only" else {"self", "cross"}
     return (

@@ -10,6 +10,7 @@ import ctypes
 import os
 import re
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -138,12 +139,24 @@ def _connect(
 
   Raises:
     UsageError: without flags, JAX finds no TPU slice or SLURM job that names
-      the hosts; or a connection is refused. If JAX ends the process because the
-      others are silent, `_Ending` prints the line.
+      the hosts; the port of the first process is taken; or JAX was started or
+      connected before. If the others are silent or refuse the connection, JAX
+      ends this process instead, and `_Ending` prints one line that says so.
   """
   global _is_connected
   import jax
 
+  if coordinator and process == 0:
+    # JAX would end with a segmentation fault.
+    try:
+      with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("", int(coordinator.rpartition(":")[2])))
+    except OSError as error:
+      raise UsageError(
+        f"--coordinator={coordinator}: {error.strerror} on this host; choose"
+        " another port"
+      ) from error
   # The preemption service would keep SIGTERM to itself.
   jax.config.update("jax_enable_preemption_service", False)
   try:

@@ -138,6 +138,17 @@ def test_a_coordinator_that_is_silent_is_named(tmp_path):
   assert f"--coordinator={address} did not answer within 1 s" in line
 
 
+def test_a_port_that_is_taken_is_named(tmp_path):
+  with socket.create_server(("", 0)) as listener:
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    done = command.run(
+      *(command.TINY, "--multihost", f"--coordinator={address}"),
+      *("--processes=2", "--process=0", f"--workdir={tmp_path / 'unused'}"),
+    )
+  line = command.refusal(done)
+  assert f"--coordinator={address}: Address already in use" in line
+
+
 @pytest.mark.parametrize(
   ("flags", "words"),
   [

@@ -239,15 +239,22 @@ def test_points_of_two_files_have_two_workdirs(sweep):
     assert [workdir.name for workdir, _ in jobs] == names
 
 
-@pytest.mark.parametrize("device", ("gpu:0", "cuda", "cuda:x"))
-def test_a_wrong_device_is_refused_in_one_line(sweep, device, monkeypatch):
-  arguments = ["--root=r", "--config=c", f"--devices={device}"]
+@pytest.mark.parametrize(
+  ("flag", "words"),
+  [
+    ("--devices=gpu:0", "--devices: 'gpu:0' must be"),
+    ("--devices=cuda", "--devices: 'cuda' must be"),
+    ("--devices=cuda:x", "--devices: 'cuda:x' must be"),
+    ("--config=x/c.py:p", "--config: two files of the same name"),
+  ],
+)
+def test_a_wrong_flag_is_refused_in_one_line(sweep, flag, words, monkeypatch):
+  arguments = ["--root=r", "--config=c.py:p", flag]
   monkeypatch.setattr(sys, "argv", ["sweep.py", *arguments])
   with pytest.raises(SystemExit) as refused:
     sweep.main()
   line = refused.value.code  # printed on standard error, with exit code 1
-  assert line.startswith("sweep: --devices: ") and "\n" not in line
-  assert device in line
+  assert line.startswith(f"sweep: {words}") and "\n" not in line
 
 
 def test_a_missing_flag_is_refused_in_one_line(sweep, monkeypatch):

@@ -228,7 +228,9 @@ def test_report_draws_numbers_that_were_varied(tmp_path, monkeypatch):
       "bias": {"kind": kind},
       "retrain": {"train": {"batch_size": {"x": 32, "y": 64}[method]}},
       "eval": {"memory_mb": i},
+      "overrides": [f"sequences.size={size}"] if method == "y" else [],
     }
+    method = " ".join([method, *config["overrides"]])
     fields = {"method": method, "config_hash": str(i), "step": 100 * i}
     write_run(tmp_path, f"run{i}", [*seeds(i, 2, 3, **fields)], config)
   table = report.write_report(tmp_path)
@@ -238,7 +240,8 @@ def test_report_draws_numbers_that_were_varied(tmp_path, monkeypatch):
   assert set(labels) == {"addition_natural_em_by_length.png", by_size}
   assert labels[by_size] == ["x, kind=a", "x, kind=b", "y, kind=a"]
   by_length = labels["addition_natural_em_by_length.png"]
-  names = [f"{method}, run{i}" for i, (method, *_) in enumerate(runs)]
+  names = [f"x, run{i}" for i in range(4)]
+  names += ["y sequences.size=0", "y sequences.size=9"]
   assert by_length[: len(runs)] == names
 
 

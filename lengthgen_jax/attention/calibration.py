@@ -242,7 +242,8 @@ def calibrate(
     lines: the candidates [C].
     causal: whether this is self-attention, of which only cells count whose key
       is at the row's own position or before it; static under jit.
-    rule: what makes a line stand out; static under jit.
+    rule: how lines are measured, which are kept, and their bias; static under
+      jit.
 
   Returns:
     The Selection, in which the lines are kept that cross enough rows and exceed

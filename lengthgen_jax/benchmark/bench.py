@@ -30,14 +30,15 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 
   Args:
     config: the whole config.
-    folder: the workdir, where bench.json and figures/bench.png are written.
+    folder: the workdir, where bench.json is written, and figures/bench.png if a
+      case was timed at two lengths or more.
 
   Returns:
     The exit code, 0.
 
   Raises:
-    UsageError: bench.only names a benchmark that does not exist, or the config
-      describes no run.
+    UsageError: bench.only names a benchmark that does not exist, a field of the
+      config is not valid, or its bias does not fit the model.
   """
   for name in config.bench.only:
     check_choice("bench.only", name, BENCHMARKS)

@@ -3,7 +3,8 @@ saved in a workdir.
 
 It can itself be given to --config, like the files in configs/: its get_config
 takes the path of a saved config where theirs take the name of a preset. If
---config is left out, main.py adds --config=THIS_FILE:W/config.json.
+--config is left out, main.py adds --config=THIS_FILE:WORKDIR/config.json, if
+there is such a file and --model is left out too.
 """
 
 import hashlib
@@ -142,11 +143,13 @@ def get_config(path: str | pathlib.Path) -> ConfigDict:
   for the devices of that run.
 
   Fields that it lacks, because an older version saved it, get their defaults.
-  The users' files that registered names in it are run first.
+  The users' files that it names in `registered_by` are run first, so that their
+  names are registered.
 
   Raises:
-    UsageError: the file cannot be read or is no config, a field or its value is
-      of another version, or a name in it is not registered.
+    UsageError: the file cannot be read or is no config; a field or its value is
+      of another version; or it names users' files, and one of them fails or a
+      name in the config is not registered.
   """
   with file_errors(f"{path}: cannot be read"), open(path) as file:
     saved = json.load(file)

@@ -117,8 +117,9 @@ def decode_rows(
 
 
 def select_rows(batch: Batch, start: jax.Array | int, size: int) -> Batch:
-  """Returns `size` rows of a batch from `start` on, with the keys of all
-  rows."""
+  """Returns a batch with only `size` rows of another from `start` on: their
+  inputs, coordinates and places. Other fields are whole: these rows see all
+  keys, and decoding reads neither `target` nor `weight`."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, start, size, 1)
   return batch._replace(
     inputs=cut(batch.inputs),

@@ -246,8 +246,8 @@ def _labels(section: ConfigDict, model: Model) -> dict[str, list[str]]:
 def _logs(
   stages: Iterable[workdir.Stage],
 ) -> dict[str, tuple[list[dict], list[dict]]]:
-  """Returns (rows of metrics.jsonl, rows of probes) of the stages whose
-  training was watched, by stage."""
+  """Returns (rows of metrics.jsonl, rows of probes) of the last training run of
+  each stage, by stage, if probes watched that run."""
   logs = {}
   for stage in stages:
     folder = stage.runs[-1].folder

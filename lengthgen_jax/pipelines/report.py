@@ -166,24 +166,31 @@ def varied_fields(
 
   Args:
     fields_by_run: what `training_fields` returns, by run.
-    rows: rows that name their run and method; runs without rows do not count.
+    rows: rows that name their run and method, which may be several: one for
+      each stage. Runs without rows do not count.
   """
-  method_by_run = {row["run"]: row["method"] for row in rows}
-  values = {}
-  for run_name in method_by_run:
-    for field, value in fields_by_run[run_name].items():
-      values.setdefault(field, {})[run_name] = value
-  num_methods = len(set(method_by_run.values()))
+  methods = {(row["run"], row["method"]) for row in rows}
+  run_names = sorted({run_name for run_name, _ in methods})
+  fields = set.intersection(*(set(fields_by_run[name]) for name in run_names))
   varied = {}
-  for field, value_by_run in sorted(values.items()):
-    method_values = {
-      (method_by_run[run_name], value)
-      for run_name, value in value_by_run.items()
-    }
-    all_have_it = value_by_run.keys() == method_by_run.keys()
-    if all_have_it and len(method_values) > num_methods:
-      varied[field] = value_by_run
+  for field in sorted(fields):
+    values = {name: fields_by_run[name][field] for name in run_names}
+    method_values = {(method, values[name]) for name, method in methods}
+    if len(method_values) > len({method for _, method in methods}):
+      varied[field] = values
   return varied
+
+
+def without_overrides(row: dict, config: dict) -> dict:
+  """Returns a row whose method does not name the fields that the command line
+  set: "vanilla data.size=9" is "vanilla".
+
+  Args:
+    row: a row of results.
+    config: the config of its run.
+  """
+  overrides = " ".join(["", *config.get("overrides", ())])
+  return row | {"method": row["method"].removesuffix(overrides)}
 
 
 def draw_by_field(
@@ -204,7 +211,11 @@ def draw_by_field(
   fields_by_run = {
     name: training_fields(config) for name, config in configs.items()
   }
-  rows = [row for row in rows if figures.varied_by(row) == "length"]
+  rows = [
+    without_overrides(row, configs[row["run"]])
+    for row in rows
+    if figures.varied_by(row) == "length"
+  ]
   paths = []
   for (task, width), group in figures.by_task_and_width(rows).items():
     fields = varied_fields(fields_by_run, group)

@@ -343,7 +343,7 @@ class Layout:
     keys: {site: the Tokens that its keys hold}.
     predicted: the Tokens that the rows predict.
     first_output_row: the row that predicts the first output.
-    key_at: {(site, segment, anchor, offset): the key there}.
+    key_at: {(site, segment, anchor, offset): the index of the key there}.
   """
 
   def __init__(self, model, last_column, num_rows):

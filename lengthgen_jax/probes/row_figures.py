@@ -83,7 +83,7 @@ def by_length(data: FigureData) -> Iterator[Page]:
 
 def by_step(data: FigureData) -> Iterator[Page]:
   """Yields a page of loss and exact match against step for every training that
-  probes watched.
+  probes watched; of the rounds of finetuning, for the last one alone.
 
   Below them, each of these probes has a panel with a thin curve for each seed,
   location and head.
@@ -93,7 +93,13 @@ def by_step(data: FigureData) -> Iterator[Page]:
 
 
 def _training_page(name: str, metrics: list[dict], rows: list[dict]) -> Page:
-  """Returns the page of one training; see `by_step`."""
+  """Returns the page of one training; see `by_step`.
+
+  Args:
+    name: the name of its stage.
+    metrics: the rows of its metrics.jsonl, for each seed and chunk of steps.
+    rows: the rows of the probes that ran during it.
+  """
   probed = list(dict.fromkeys(row["metric"] for row in rows))
   styles = _styles(rows)
 

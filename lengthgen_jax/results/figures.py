@@ -159,6 +159,7 @@ def by_times(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
     fields = {"test_set": test_set, "times": int(times), "method": method}
     split_rows.append(row | fields)
   curves = pool(split_rows, cell_fields=("times",))
+  # All rows have one metric, so that there is a single panel.
   for axis, _, panel_rows in _draw_curves(curves, "times", "metric"):
     _label_x(axis, [row["times"] for row in panel_rows], label)
   return _finish(axis.figure, title, path, metric)

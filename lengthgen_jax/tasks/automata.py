@@ -5,6 +5,7 @@ import abc
 import dataclasses
 import functools
 import itertools
+import string
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -32,10 +33,11 @@ class SequenceTask(ItemTask):
   """This is the base class of tasks in which a transducer reads the items one
   by one and writes an output for each.
 
-  Token ids are those of the items, 0...base - 1, of the other outputs, of `⊥`
-  and of PAD, in this order. The transducer reads the prompt from the left, or
-  from the right if `anchor` is "right". A subclass has `base`, `output_names`,
-  `states`, `step` and, unless it is 0, `initial_state`.
+  Token ids are those of the items, 0...base - 1, of the outputs that are no
+  items, of `⊥` and of PAD, in this order. The transducer reads the prompt from
+  the left, or from the right if `anchor` is "right". A subclass has `base`,
+  `item_and_output_names`, `states`, `step` and, unless it is 0,
+  `initial_state`.
   """
 
   first_item = 0
@@ -43,13 +45,13 @@ class SequenceTask(ItemTask):
 
   @property
   @abc.abstractmethod
-  def output_names(self) -> tuple[str, ...]:
-    """Returns every token but `⊥` and PAD as people write it, by id; the items
-    come first."""
+  def item_and_output_names(self) -> tuple[str, ...]:
+    """Returns every token but `⊥` and PAD as people write it, by id. The items
+    come first, those as well that are never an output."""
 
   @functools.cached_property
   def token_names(self) -> tuple[str, ...]:
-    return *self.output_names, "⊥", "@"
+    return *self.item_and_output_names, "⊥", "@"
 
   @property
   def delimiter(self) -> int:
@@ -135,7 +137,7 @@ class Copy(SequenceTask):
     return self.alphabet
 
   @property
-  def output_names(self) -> tuple[str, ...]:
+  def item_and_output_names(self) -> tuple[str, ...]:
     return tuple(str(n + 1) for n in range(self.alphabet))
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
@@ -232,7 +234,7 @@ class Modular(StateTask):
     return tuple(range(self.p))
 
   @property
-  def output_names(self) -> tuple[str, ...]:
+  def item_and_output_names(self) -> tuple[str, ...]:
     return tuple(map(str, range(self.p)))
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
@@ -304,7 +306,7 @@ class Permutations(StateTask):
     return tuple(range(self.base))
 
   @property
-  def output_names(self) -> tuple[str, ...]:
+  def item_and_output_names(self) -> tuple[str, ...]:
     return tuple("".join(str(k + 1) for k in x) for x in self.elements)
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
@@ -314,11 +316,12 @@ class Permutations(StateTask):
 
   @property
   def expected_input(self) -> str:
-    return f"permutations of {self.output_names[0]}"
+    return f"permutations of {self.item_and_output_names[0]}"
 
   @property
   def usage(self) -> str:
-    return " ".join((self.output_names[1], self.output_names[-1]))
+    names = self.item_and_output_names
+    return f"{names[1]} {names[-1]}"
 
 
 def walks(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
@@ -379,15 +382,16 @@ class Dyck(StateTask):
 
   def __post_init__(self):
     super().__post_init__()
-    marks = self.brackets
+    brackets = self.brackets
     check(
-      marks and len(marks) % 2 == 0 and len(set(marks)) == len(marks),
-      f"dyck.brackets={marks!r}: must be pairs of different characters, like"
-      " '()' or '()[]'",
+      brackets and len(brackets) % 2 == 0,
+      f"dyck.brackets={brackets!r}: must be pairs, like '()' or '()[]'",
     )
     check(
-      not any(mark.isspace() for mark in marks),
-      f"dyck.brackets={marks!r}: spaces are no brackets",
+      len({*brackets, *string.digits}) == len(brackets) + len(string.digits)
+      and not any(bracket.isspace() for bracket in brackets),
+      f"dyck.brackets={brackets!r}: must be different characters, no digits"
+      " (these are depths) and no spaces",
     )
     check(
       1 <= self.bound <= MAX_TOKENS,
@@ -420,7 +424,7 @@ class Dyck(StateTask):
     return tuple(range(self.stacks + 1))
 
   @property
-  def output_names(self) -> tuple[str, ...]:
+  def item_and_output_names(self) -> tuple[str, ...]:
     stacks = [""]
     for state in range(1, self.stacks):
       parent, kind = divmod(state - 1, self.kinds)
