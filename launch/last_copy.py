@@ -7,9 +7,10 @@ The figure has a column of panels for each workdir, against the number of copies
 of an item in the list. The first panel shows how much of the attention on
 copies of the item is on outputs, in rows of its last copy and of the one before
 it; the second how many keys that are no copies have a weight; the third the
-share of the runs (all copies of an item, in the sorted list) in which the model
-is wrong. Attention is that of the head that tells the last copy from the one
-before best at the shortest length. The numbers of wrong runs are printed too.
+share of the runs (all copies of an item, in the sorted list, but for the list's
+largest item) in which the model is wrong. Attention is that of the head that
+tells the last copy from the one before best at the shortest length. The numbers
+of wrong runs are printed too.
 """
 
 import argparse
@@ -41,7 +42,12 @@ def main(argv: list[str] | None = None) -> int:
     default=[20, 200],
     help="items of a list, default 20 200",
   )
-  add("--samples", type=int, default=200, help="lists a length, default 200")
+  add(
+    "--samples",
+    type=int,
+    default=200,
+    help="number of lists of each length, default 200",
+  )
   add("--figure", type=pathlib.Path, default=pathlib.Path("last_copy.png"))
   try:
     args = parser.parse_args(argv)

@@ -360,7 +360,8 @@ class _FieldRow:
       size = len(_padded(np.zeros(max(len(open_keys), 1)), KEY_SIZES))
       bias = np.full((config.num_heads, size), CLOSED, np.float32)
       index = np.zeros((len(rows), size), np.int32)
-      table = layerwise.inputs["decoder"]  # any table, if no key is open
+      # All keys of a site are in one table; without an open key any will do.
+      table = layerwise.inputs["decoder"]
       for k, (i, bias_by_head) in enumerate(open_keys):
         table, key_row = below[*key_layer, i]
         index[:, k], bias[:, k] = key_row[selected], bias_by_head

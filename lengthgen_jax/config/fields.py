@@ -724,11 +724,12 @@ FIELDS = {
 
 
 def check_fields(config: ConfigDict) -> None:
-  """Checks every field by itself.
+  """Checks every field by itself: that floats are finite, and that each Field
+  is there and valid.
 
   Raises:
-    UsageError: a field is absent or not valid; the message names the valid
-      values.
+    UsageError: a Field is absent, or a value is not valid; of such a value the
+      message says what is valid.
   """
   values = dict(leaves(config))
   missing = ", ".join(sorted(set(FIELDS) - set(values)))

@@ -289,12 +289,14 @@ class Model:
   ) -> list[list[int]]:
     """Returns the outputs for inputs of one width, parsed by `Task.parse`.
 
+    Each has as many tokens as the right output, with PAD after an end token.
     The batch is padded to a power of two, so that decoding is compiled for few
     batch sizes.
     """
     experiment, task = self.experiment, self.experiment.task
     size = 1 << (len(parsed) - 1).bit_length()
     padded = [*parsed, *[parsed[-1]] * (size - len(parsed))]
+    # The width that arrays have room for, so that few programs are compiled.
     bound = experiment.bound(width, self.scaffold)
     batch = dataset.parsed_batch(task, experiment.kind, padded, width, bound)
     outputs = self.greedy(batch, stop=task.end)

@@ -247,8 +247,9 @@ def probe_rows(entry: Entry) -> list[dict]:
 def table_paragraphs(entries: list[Entry], source: str = "paper") -> list[str]:
   """Returns the paragraphs of a page that hold tables, as Markdown.
 
-  These are the main table, which runs have not been made yet, and, where there
-  are such results, the tables of hard test sets and of certificates.
+  The first is the main table. A list of the runs that have not been made yet
+  follows if there are any, and then, where there are such results, the tables
+  of hard test sets and of certificates with their headings.
 
   Args:
     entries: the rows of the main table, all of one size.

@@ -201,7 +201,7 @@ def run_jobs(
 
   with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
     try:
-      # One run at a time is made in this thread, which Ctrl-C interrupts.
+      # With parallel=1 runs are made in this thread, which Ctrl-C interrupts.
       list((pool.map if parallel > 1 else map)(make, jobs))
     except KeyboardInterrupt:
       stop.set()

@@ -655,6 +655,8 @@ class Model:
       head_growth = np.exp(np.where(max_e < 1, 4 * max_e, np.inf))
       other_e += head_growth[:, None] * score_e**2  # of second order
       # What these and the errors of values change in what the head reads.
+      # `error` lacks what is linear in the row's error, which goes through J
+      # below; `linear` includes it, and is for the rounding of `out` alone.
       spread = 2 * length(v - v.mean(axis=1, keepdims=True)).max(axis=1)
       sum_r = 2 * gamma(2 * len(indices) + 5)
       growth = np.maximum(growth, head_growth * (1 + sum_r))
@@ -675,7 +677,10 @@ class Model:
     read, read_error = read.reshape(len(x), -1), total + length(linear)
     y, rounding = self.dense(f"{path}/out", read, read_error)
     error = rounding[:, 0] + wo_norm * total
-    if factors:  # J = leftᵀ · right: see spectral_bound of the Gram matrices
+    if factors:
+      # J = leftᵀ · right is the derivative of y by x, through the queries. The
+      # product of the Gram matrices has the nonzero eigenvalues of JJᵀ, of
+      # which spectral_bound makes the norm.
       left_right = map(np.hstack, zip(*factors, strict=True))
       grams = [z @ z.transpose(0, 2, 1) for z in left_right]
       sizes = [np.linalg.norm(gram, axis=(1, 2)) for gram in grams]

@@ -166,7 +166,7 @@ def _exact_match(
     int(is_right.all(axis=1).sum()),
     count,
     by_position=is_right.sum(axis=0),
-    success=True,
+    success=True,  # every value is 1 (right) or 0 (wrong)
     **location,
   )
 

@@ -375,7 +375,8 @@ def validate(
   key = jax.random.fold_in(rng.stream(seed, "eval"), step)
 
   def exact_match(width_index: jax.Array, head: str, part: Part) -> jax.Array:
-    """Returns the exact match [B] of one head's examples of one width."""
+    """Returns the exact match [B] of a part of one head's examples, all of one
+    width."""
     width_key = jax.random.fold_in(key, width_index)
     batch = experiment.sample(width_key, head, part, width_index, held_out=True)
     _, exact_B = experiment.matches(
