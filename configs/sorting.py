@@ -138,8 +138,8 @@ def hint_config(
   """Returns the config and the options of a preset HINT[,OPTION...].
 
   The config is of a decoder-only model with task hints. Its `method`, which
-  names it in results, is HINT and the options joined by `+`. The option
-  "tempered" is applied; the caller applies the others.
+  names it in results, is HINT and the options joined by `+`, without "abc" and
+  "paper". The option "tempered" is applied; the caller applies the others.
 
   Args:
     task: the main task.
@@ -154,7 +154,8 @@ def hint_config(
   config = default_config(task)
   config.update_from_flattened_dict(DECODER_ONLY)
   config.hints = hints[hint]
-  # A method's name has neither the size nor the stage that ABC is.
+  # "paper" is a size and not a method. "abc" has two stages: this names the
+  # first one, and the method of the second one is "abc".
   method = [hint]
   method += [name for name in preset_options if name not in ("abc", "paper")]
   config.method = "+".join(method)

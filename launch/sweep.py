@@ -96,8 +96,9 @@ def parse(words: list[str]) -> argparse.Namespace:
   """Returns the parsed flags of a command line.
 
   Raises:
-    UsageError: a flag is unknown or missing, or --devices is not valid. What
-      --grid and --config say is checked by each run.
+    UsageError: a flag is unknown or missing, --devices is not valid, or two
+      files of --config have the same name. What else --grid and --config say
+      is checked by each run.
   """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter

@@ -1,7 +1,6 @@
 """What is measured of trained models on test sets, and what they answer."""
 
 import dataclasses
-import types
 
 import command
 import jax
@@ -38,11 +37,7 @@ def silenced(model: Model) -> Model:
 
 def rows_by_metric(model, spec) -> dict:
   """Rows of all measures, by metric."""
-  rows = [
-    row
-    for measure in measures.MEASURES.values()
-    for row in measure(model, spec)
-  ]
+  rows = measures.test_rows(model, spec, free_running=True)
   assert len({row["metric"] for row in rows}) == len(rows)
   return {row["metric"]: row for row in rows}
 
@@ -111,15 +106,8 @@ def test_end_blind_forgives_the_end_and_leading_zeros_only():
   end, target = 13, [3, 2, 1, 0, 13]
   right = [target, [3, 2, 1, 0, 0], [3, 2, 1, 13, 13], [3, 13, 2, 1, 0]]
   outputs = np.array([*right, [0, 3, 2, 1, 13], [3, 2, 1, 14, 13]])
-  batch = types.SimpleNamespace(
-    weight=np.ones(outputs.shape), target=np.array([target] * len(outputs))
-  )
-  model = types.SimpleNamespace(
-    experiment=types.SimpleNamespace(task=types.SimpleNamespace(end=end)),
-    batches=lambda spec: [(batch, len(outputs))],
-    greedy=lambda batch, stop: outputs,
-  )
-  *_, row = measures.free_running(model, SPEC)
+  targets = np.array([target] * len(outputs))
+  *_, row = measures.free_running_rows(outputs, targets, end)
   assert (row["metric"], row["correct"]) == ("em_end_blind", len(right))
 
 
@@ -137,7 +125,7 @@ def test_small_lengths_have_fewer_numbers(model):
   config = get_config()
   config.eval.update(lengths=(1,), samples=(64,))
   (spec,) = evaluate.eval_specs(config, model)
-  rows = measures.accuracy(model, spec)
+  rows = measures.test_rows(model, spec)
   assert {row["metric"]: row["n"] for row in rows} == {
     "em": 9,
     "token": 9 * 4,
@@ -146,10 +134,10 @@ def test_small_lengths_have_fewer_numbers(model):
 
 
 def test_lengths_up_to_62_share_one_compile(model):
-  measures.accuracy(model, SPEC)
+  measures.test_rows(model, SPEC)
   with command.count_programs() as names:
     for length in (1, 3, 20, 62):
-      measures.accuracy(model, SPEC._replace(length=length))
+      measures.test_rows(model, SPEC._replace(length=length))
   assert not {"_matches", "test_batch"} & {name[4:-1] for name in names}
   shape = lambda n: (
     model.experiment.test_batch("equal", 0, np.arange(4), n, {}).inputs.shape

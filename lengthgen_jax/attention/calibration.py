@@ -382,17 +382,19 @@ def within_reach(
   for the first layer, the second for later layers. Runs on the host. These
   lines are marked:
 
-  - To outputs: at most `reach` rows back, and not to a fixed place (M = 0). On
-    a grid, at most `reach` cells away along either axis.
+  - To outputs: with M = 1, at most `reach` rows back. On a grid, at most
+    `reach` cells away along either axis.
   - To a fixed place of the prompt: only if a token stands there that is no
     digit, or a digit on which all outputs depend anyway (N×1's single one).
   - To operands of a grid: from the right end, with M = 1; of an operand along
-    axis j the row's own digit alone, along k at most `reach` away from it.
+    the first axis the row's own digit alone, of one along the last axis those
+    at most `reach` away from the row's own.
   - To the start token: in the first layer alone. Later its key is a state,
     which has seen the digits of the first output.
   - To other operands: if a row sees the digit whose place is its own plus a
     constant, at every width. By other lines, rows depend on digits far away.
-  - Lines over the whole sequence.
+  - All lines over the whole sequence. They are not tested, because calibration
+    refuses a reach together with such lines.
 
   Args:
     lines: the candidates [C].
@@ -414,7 +416,7 @@ def within_reach(
       near = offset[0] >= -1 - reach
       if task.axes > 1:
         near = (abs(offset) <= reach).all()
-      allowed = near and not is_fixed
+      allowed = near and all(matrix[axis, axis] == 1 for axis in axes)
     elif is_fixed and is_operand:
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
       place = _operand_place(task, segment, anchor, offset[0], size)

@@ -61,8 +61,9 @@ def adaptive(n: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
   This is the factor of ASEntmax (Vasylenko et al. 2025), in which the hidden
   state of a row decides β and γ of each head. It differs from the paper's: δ =
   a is learned for each head; n + 1 stands in the place of n, because log 1 = 0
-  to a negative power is infinite in a first row; and with NAPE all heads have
-  the factor, in the paper only those without ALiBi.
+  to a negative power is infinite in a first row; and with NAPE positions, which
+  give half of the heads ALiBi, all heads have the factor, in the paper only
+  those without ALiBi.
   """
   beta, gamma = jax.nn.softplus(b[0]), 2.0 * jnp.tanh(b[1])
   return a + beta * jnp.log(n + 1.0) ** gamma

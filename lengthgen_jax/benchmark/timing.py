@@ -117,7 +117,7 @@ def matmul_flops(jaxpr: core.Jaxpr) -> float:
   The body of a scan counts as often as it runs, and that of a while loop once,
   because its number of iterations is not known; of a `cond` the costliest
   branch counts. XLA's own cost analysis would count the body of a scan once,
-  but a gradient step is a scan over microbatches.
+  but on a CPU a gradient step may be a scan over microbatches.
   """
   flops = 0.0
   for equation in jaxpr.eqns:

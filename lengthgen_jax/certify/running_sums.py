@@ -77,8 +77,9 @@ SIZE_MULTIPLE = 8
 def row_transducer(is_first: bool, end: int) -> Transducer:
   """Returns the transducer of one row of running sums.
 
-  It does not read every digit in every state, because the sum of the previous
-  row is below 10·a.
+  It does not read every digit in every state: no digit of a at place 0, and no
+  sum of a previous row in the first row. Nor can a number end in every state,
+  because the sum of the previous row is below 10·a, or 0.
 
   Args:
     is_first: whether the row is the first of its grid.

@@ -142,12 +142,13 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   """Returns the distribution of training lengths, with its buckets.
 
   Raises:
-    UsageError: lengths or buckets are not in order, the task has no buckets, or
-      no length of a bucket occurs.
+    UsageError: lengths or buckets are not in order, data.buckets is set for a
+      task that has no buckets, or no length of a bucket occurs.
   """
-  # data.train_length is in the unit of test lengths. The other lengths are in
-  # that of the input: bits of a number that is given in decimal digits, and all
-  # tokens of a prompt.
+  # data.train_length is in the unit of test lengths, which for parity are
+  # decimal digits; `units` makes bits of them. The lengths below are in bits
+  # already. In recall all of these count the context alone, and both `units`
+  # and `total_units` add the queries.
   section, longest = config.data, task.units(config.data.train_length)
   shortest = task.total_units(section.shortest)
   short_longest = longest

@@ -9,28 +9,58 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from scipy import special
 
+from lengthgen_jax.coordinates import Array
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
+from lengthgen_jax.tasks.packing import Batch
 
 
-def accuracy(model: Model, spec: EvalSpec) -> list[dict]:
+def test_rows(
+  model: Model, spec: EvalSpec, free_running: bool = False
+) -> list[dict]:
   """Returns rows of exact match, of token accuracy and of accuracy by position,
-  all from `Model.matches`."""
-  token_batches, exact_batches = [], []
+  all from `Model.matches`.
+
+  Args:
+    model: the model.
+    spec: the test.
+    free_running: whether to add the rows of `free_running_rows`. Only samples
+      that are wrong are decoded for it: if every output is right after the
+      right outputs before it, greedy decoding gives the target.
+  """
+  token_batches, exact_batches, target_batches = [], [], []
   for batch, count in model.batches(spec):
     token_right, exact_right = model.matches(batch)
-    is_output = np.asarray(batch.weight) > 0
-    token_right = np.asarray(token_right)[is_output].reshape(len(is_output), -1)
-    token_batches.append(token_right[:count])
+    token_batches.append(_outputs(batch, token_right)[:count])
     exact_batches.append(np.asarray(exact_right)[:count])
+    target_batches.append(_outputs(batch, batch.target)[:count])
   tokens, exact = np.concatenate(token_batches), np.concatenate(exact_batches)
-  return [
+  rows = [
     success_row("em", exact.sum(), len(exact)),
     success_row("token", tokens.sum(), tokens.size, teacher_forced=True),
     position_row(tokens),
   ]
+  if free_running:
+    targets = np.concatenate(target_batches)
+    outputs, wrong = targets.copy(), np.flatnonzero(~exact)
+    decoded = [
+      model.greedy(batch, stop=None)[:count]
+      for batch, count in model.batches(spec, wrong)
+    ]
+    if decoded:
+      outputs[wrong] = np.concatenate(decoded)[:, : targets.shape[1]]
+    rows += free_running_rows(outputs, targets, model.experiment.task.end)
+  return rows
 
 
-def free_running(model: Model, spec: EvalSpec) -> list[dict]:
+def _outputs(batch: Batch, values: Array) -> np.ndarray:
+  """Returns the values [B, O] of the scored rows, of those [B, T] of all."""
+  is_output = np.asarray(batch.weight) > 0
+  return np.asarray(values)[is_output].reshape(len(is_output), -1)
+
+
+def free_running_rows(
+  outputs: np.ndarray, targets: np.ndarray, end: int | None
+) -> list[dict]:
   """Returns rows of the edit distance and, if the task has an end token, the
   end-blind exact match of greedy decoding.
 
@@ -38,13 +68,12 @@ def free_running(model: Model, spec: EvalSpec) -> list[dict]:
   token. End-blind exact match is the metric of the released ABC program:
   outputs are decoded to the length of the target, and end tokens and leading
   zeros are removed before the two are compared.
+
+  Args:
+    outputs, targets: token ids [n, O] of n samples.
+    end: the id of the end token; None if the task has none.
   """
-  end, pairs = model.experiment.task.end, []  # pairs of (output, target)
-  for batch, count in model.batches(spec):
-    is_output = np.asarray(batch.weight) > 0
-    targets = np.asarray(batch.target)[is_output].reshape(len(is_output), -1)
-    outputs = model.greedy(batch, stop=None)[:, : targets.shape[1]]
-    pairs += zip(outputs[:count], targets[:count], strict=True)
+  pairs = [*zip(outputs, targets, strict=True)]
   ended_pairs = [
     (tokens_before_end(output, end), tokens_before_end(target, end))
     for output, target in pairs
@@ -58,10 +87,6 @@ def free_running(model: Model, spec: EvalSpec) -> list[dict]:
     )
     rows.append(success_row("em_end_blind", correct, len(pairs)))
   return rows
-
-
-# The measures of a test set by name; the second one is for eval.free_running.
-MEASURES = {"accuracy": accuracy, "free_running": free_running}
 
 
 def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:

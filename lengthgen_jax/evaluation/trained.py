@@ -118,17 +118,25 @@ class Model:
     lines = self.scaffold["self"]
     return lines.cache_window(experiment.task.target_segment, batch.rows)
 
-  def batches(self, spec: EvalSpec) -> Iterator[tuple[Batch, int]]:
+  def batches(
+    self, spec: EvalSpec, samples: np.ndarray | None = None
+  ) -> Iterator[tuple[Batch, int]]:
     """Yields the batches of a test, and the number of examples in each.
 
     The last batch is padded with copies of its last example, which are not
     included in that number.
+
+    Args:
+      spec: the test.
+      samples: the indices of the samples to take; all by default.
     """
-    count = spec.samples if spec.count is None else spec.count
+    if samples is None:
+      samples = np.arange(spec.samples if spec.count is None else spec.count)
     num_batches = math.ceil(spec.samples / self.batch_size(spec))
     size = math.ceil(spec.samples / num_batches)
-    for start in range(0, count, size):
-      index = np.minimum(np.arange(start, start + size), count - 1)
+    for start in range(0, len(samples), size):
+      part = samples[start : start + size]
+      index = np.pad(part, (0, size - len(part)), mode="edge")
       batch = self.experiment.test_batch(
         spec.test_set,
         spec.seed,
@@ -137,7 +145,7 @@ class Model:
         self.scaffold,
         spec.arguments,
       )
-      yield batch, min(size, count - start)
+      yield batch, len(part)
 
   def batch_size(self, spec: EvalSpec) -> int:
     """Returns the most examples of a batch with which attention takes at most

@@ -222,15 +222,8 @@ def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
   The rows lack the fields of `row_conditions`. Measured are exact match and
   accuracies, and with config.eval.free_running what free decoding shows.
   """
-  measure_names = (
-    list(measures.MEASURES) if config.eval.free_running else ["accuracy"]
-  )
   start, task = time.perf_counter(), model.experiment.task
-  rows = [
-    row
-    for name in measure_names
-    for row in measures.MEASURES[name](model, spec)
-  ]
+  rows = measures.test_rows(model, spec, config.eval.free_running)
   exact_match_row = next(row for row in rows if row["metric"] == "em")
   speed = exact_match_row["n"] / (time.perf_counter() - start)
   runs.print_note(
