@@ -40,7 +40,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
   """Returns the parsed arguments of the command line.
 
   Raises:
-    UsageError: a flag is wrong, or a name is neither a table's nor a run's.
+    UsageError: a flag is wrong, no table is named, or a name among the tables
+      is neither that of a table nor that of a run of this size. The names in
+      --check are not looked up here.
   """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter

@@ -266,8 +266,8 @@ def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
     workdir: the value of --workdir; None if the command line lacks it.
 
   Raises:
-    UsageError: a flag is missing, or is for another mode, or the mode raised
-      it.
+    UsageError: a flag is missing, invalid or for another mode; the workdir
+      holds something else than the model's results; or the mode raised it.
   """
   check_flags(mode)
   if mode == "models":

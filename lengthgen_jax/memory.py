@@ -126,17 +126,18 @@ def check_training(run: Run) -> None:
 def step_bytes(
   experiment: Experiment, is_sparse: bool, in_microbatches: bool
 ) -> int:
-  """Returns a lower bound of the bytes of a gradient step of one seed.
+  """Returns a lower bound of the bytes of one seed's largest gradient step.
 
   It is the size of a batch and of the arrays that the backward pass of a
-  microbatch needs: the inputs of all dense layers, and the float32 weights of
-  dense attention.
+  microbatch needs: the inputs of dense layers, without those of cross-attention
+  and of the output heads, and the float32 weights of dense attention.
 
   Args:
     experiment: what is trained.
-    is_sparse: whether attention is computed along lines alone.
-    in_microbatches: whether the step is taken in microbatches, as on CPUs; of
-      each, a single example is counted.
+    is_sparse: whether there is a plan of attention along lines; the weights of
+      its dense heads are not counted.
+    in_microbatches: whether the step is taken in microbatches, as on CPUs; then
+      a single example is counted of each head and bucket of lengths.
   """
   config, data_sets = experiment.model.config, experiment.data
   # A block has four dense inputs: attention's two and the MLP's two.
@@ -151,7 +152,7 @@ def step_bytes(
     example_bytes = 0
     for site, (rows, keys) in experiment.site_sizes(width).items():
       layer_bytes = rows * keys * bytes_per_cell
-      if site != "cross":  # its rows are those of "self", counted there
+      if site != "cross":  # the inputs of its dense layers are left out
         layer_bytes += rows * bytes_per_row
       is_encoder = site == "encoder"
       example_bytes += layer_bytes * (

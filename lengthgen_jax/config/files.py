@@ -110,8 +110,9 @@ def check_overrides(spec: str, names: list[str]) -> None:
 def name_overrides(config: ConfigDict, spec: str) -> None:
   """Fills in the fields `overrides` and `registered_by` of a config, in place.
 
-  `overrides` lists the fields that differ from the preset, as "name=value":
-  results show them beside the method. `registered_by` is what
+  `overrides` lists the fields that differ from the preset, as "name=value", but
+  none of NOT_IN_METHOD: results show them beside the method. If the preset is a
+  saved config, those that this lists already are kept. `registered_by` is what
   `registering_files` returns.
 
   Args:

@@ -77,12 +77,13 @@ def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
 
 def hardest_lists(alphabet: int, length: int) -> list[list[int]]:
   """Returns lists of a length on which rounded numbers are likely to fail
-  first: those of two neighboring values.
+  first: those of two neighboring values, and one of 1s alone.
 
   They are a chosen set, and not a proven worst case. One family is c copies of
-  1 followed by 2s, for c = 1, every eighth of the length, and one less than the
-  length; the other is one item v followed by copies of v + 1, for every v. For
-  a model without positions the order within a list does not matter.
+  1 followed by 2s, for c = 1, every multiple of an eighth of the length up to
+  all of it, and one less than the length; the other is one item v followed by
+  copies of v + 1, for every v. For a model without positions the order within
+  a list does not matter.
 
   Args:
     alphabet: how many different items there are.

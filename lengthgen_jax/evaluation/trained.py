@@ -314,7 +314,12 @@ class Model:
     ]
 
   def exact_match(
-    self, length: int, samples: int = 1000, test_set: str = "", seed: int = 0
+    self,
+    length: int,
+    samples: int = 1000,
+    test_set: str = "",
+    seed: int = 0,
+    arguments: tuple = (),
   ) -> float:
     """Returns the exact match, as a fraction, on random inputs of a length.
 
@@ -323,9 +328,11 @@ class Model:
       samples: the number of inputs.
       test_set: a test set of the task, the first one by default.
       seed: seed of the inputs.
+      arguments: further arguments of the test set, if it has any, like (61,)
+        for "unequal" of long multiplication.
     """
     name = test_set or next(iter(self.experiment.task.test_sets))
-    spec = EvalSpec(name, name, (), length, samples, seed)
+    spec = EvalSpec(name, name, arguments, length, samples, seed)
     matches = [
       self.matches(batch)[1][:count] for batch, count in self.batches(spec)
     ]

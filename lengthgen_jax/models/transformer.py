@@ -74,7 +74,8 @@ class Transformer(nn.Module):
   def setup(self) -> None:
     """Creates the embedding, the blocks and the output heads."""
     config = self.config
-    # Unit variance: as large as the sinusoidal encoding that is added to it.
+    # Unit variance: no smaller than sinusoids that are added, whose mean
+    # square is 1/2.
     self.token_embedder = nn.Embed(
       config.vocab_size,
       config.emb_dim,

@@ -74,7 +74,8 @@ def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
     size: one of SIZES.
 
   Raises:
-    UsageError: a name is neither a table's nor a run's.
+    UsageError: a name is neither that of a table nor that of a run of this
+      size.
   """
   tables, selection = {table: runs_of(table, size) for table in TABLES}, {}
   run_names = {name for runs in tables.values() for name in runs}
@@ -152,7 +153,8 @@ def jobs_of(names: list[str], size: str, archive: Archive) -> list[Job]:
     archive: the archived runs, by name.
 
   Raises:
-    UsageError: a name is neither a table's nor a run's.
+    UsageError: a name is neither that of a table nor that of a run of this
+      size.
   """
   jobs = []
   for name, (run, probes) in select(names, size).items():

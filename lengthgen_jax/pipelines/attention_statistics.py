@@ -253,7 +253,9 @@ def select_lines(
   """Returns the candidate lines of one attention site, and which are kept.
 
   A line is kept if its score exceeds a threshold under every condition and no
-  field of the section (min_cells, reach, min_share) rules it out.
+  field of the section (min_cells, reach, min_share) rules it out. On a grid
+  with a reach, kept lines to outputs are moved into layer 0, along with their
+  values, strengths and scores (`move_output_lines_to_first_layer`).
 
   Args:
     section: config.calibration.

@@ -169,10 +169,11 @@ def _projection_page(
   title: str,
   height: float,
 ) -> Page:
-  """Returns a page of residuals' inner products with the vectors of a basis.
+  """Returns a page of residuals' inner products with the vectors of bases.
 
-  There is a row of panels for each of `bars`, `height` inches high, and a
-  column for each layer and residual.
+  There is a row of panels for each of `bars`, in the basis that it names, and a
+  column for each layer and residual. Rows take `height` inches each, with the
+  gaps between them.
   """
   layers = range(observation.num_layers)
   columns = [(layer, name) for layer in layers for name in RESIDUALS]

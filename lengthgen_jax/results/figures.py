@@ -40,7 +40,7 @@ def by_test_set(
   figure's path."""
   rows = of_metric(rows, "em")
   curves = pool(rows, cell_fields=("test_set", "length"))
-  return _draw_squares(curves, path, title, "test_set")
+  return _draw_heat_maps(curves, path, title, "test_set")
 
 
 def by_method(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
@@ -54,13 +54,14 @@ def by_method(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
   curves = pool(of_metric(rows, "em"), ("method", "length"), dependent)
   name = lambda curve: f"test set: {curve.rows[0]['test_set']}"
   curves = [curve._replace(name=name(curve)) for curve in curves]
-  return _draw_squares(curves, path, title, "method")
+  return _draw_heat_maps(curves, path, title, "method")
 
 
-def _draw_squares(
+def _draw_heat_maps(
   curves: list[Curve], path: pathlib.Path, title: str, field: str
 ) -> pathlib.Path:
-  """Draws a heat map of each curve, with a row for each value of `field` and a
+  """Draws a heat map of the rows of each curve (a `Curve` is a group of result
+  rows under equal conditions), with a line for each value of `field` and a
   column for each length; returns the figure's path."""
   rows = [row for curve in curves for row in curve.rows]
   labels = list(dict.fromkeys(row[field] for row in rows))

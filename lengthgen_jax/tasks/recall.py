@@ -191,8 +191,9 @@ class Recall(ItemTask):
     values = draw_words(value_numbers, self.value_length)
     separators = jnp.full((len(keys), 1), self.separator)
     pair_tokens = jnp.concatenate([keys, separators, values], axis=1)
-    # The context is split into equal blocks. Each block has one pair, with a
-    # random number of spaces before it and at least one behind it.
+    # The context is split into equal blocks; what is left over are spaces at
+    # its end. Each block has one pair, with a random number of spaces before it
+    # and at least one behind it.
     block = context // num_pairs
     spaces_before = uniform_int(place_numbers, block - self.pair_size + 1)
     place = jnp.arange(size.max_length)

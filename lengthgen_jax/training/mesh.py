@@ -166,8 +166,8 @@ SINGLE_DEVICE = Mesh()
 class AnyHostFlag:
   """An AnyHostFlag tells every host whether any host sets a flag.
 
-  Each learns of it one call later, all of them at the same call, and none waits
-  for the others.
+  Each learns of it one call later, all of them at the same call. A call waits
+  for the others only until all have made the call before it.
   """
 
   def __init__(self, mesh: Mesh):
