@@ -158,9 +158,9 @@ def workdir_name(
 
   Args:
     config: FILE or FILE:PRESET.
-    values: (field, value) of each axis of the grid.
-    several_files: whether the points have several config files; if so, the
-      name begins with the stem of FILE.
+    values: (field, value) of each --grid.
+    several_files: whether the points have several config files. If so, or if
+      `config` has no PRESET, the name begins with the stem of FILE.
   """
   path, _, preset = config.partition(":")
   words = [pathlib.Path(path).stem] if several_files or not preset else []

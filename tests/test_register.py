@@ -245,7 +245,7 @@ def test_hint_that_is_called_like_another_task_is_refused():
   register.hint("sort", "nameless", Nameless)
   config = default_config("sort")
   config.hints = ("count", "nameless")
-  with pytest.raises(UsageError, match="share an output head"):
+  with pytest.raises(UsageError, match="would share its output head"):
     build.build(config)
 
 

@@ -133,8 +133,9 @@ def site_counts(
   temperature.
 
   In a decoder-only model n is what the kind counts. In an encoder-decoder n is,
-  for every kind, the number of keys that a row sees without a scaffold:
-  self-attention sees only outputs, cross-attention only the prompt.
+  for every kind, the number of keys that a row sees without a scaffold: the
+  start token and the outputs before its own in the decoder's self-attention,
+  the prompt's tokens elsewhere.
 
   n is multiplied by s = `config.stretch`, and in training by one more factor
   for each example, log-uniform in 1/s...s. So a model is trained at the

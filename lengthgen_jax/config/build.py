@@ -88,7 +88,7 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
 
 
 def _tasks(config: ConfigDict) -> list[Task]:
-  """Returns the main task and its hints."""
+  """Returns the main task and those of its hints that config.hints names."""
   hints = HINTS.get(config.task, {})
   check(
     hints or not config.hints,
@@ -104,11 +104,12 @@ def _tasks(config: ConfigDict) -> list[Task]:
   classes = [TASKS[config.task], *(hints[hint] for hint in config.hints)]
   tasks = [task_class(**config[task_class.section]) for task_class in classes]
   names = [task.name for task in tasks]
+  shared = [name for name in dict.fromkeys(names) if names.count(name) > 1]
   check(
-    len(set(names)) == len(names),
-    f"hints={tuple(config.hints)}: tasks and hints that are called"
-    f" {', '.join(names)} share an output head; give each class a name of its"
-    " own",
+    not shared,
+    f"hints={tuple(config.hints)}: more than one of the tasks is called"
+    f" {', '.join(shared)}, and would share its output head; give each class a"
+    " name of its own",
   )
   if config.task in TASKS.origins and tasks[0].states:
     _check_transducer(tasks[0])

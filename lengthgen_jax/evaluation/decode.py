@@ -206,6 +206,9 @@ def stream(
     part = select_rows(batch, start, length)
     self_bias, cross_bias = _sparse_biases(experiment, scaffold, part)
     self_bias = self_bias.replace(index=slot(self_bias.index))
+    # Of the lines' keys, those of the first example serve all, because examples
+    # in a batch have equal lengths. Their tokens differ, and so do the indices
+    # in the table.
     cross_bias = cross_bias.replace(
       index=jnp.moveaxis(memory_index[:, cross_bias.index[:, 0]], 0, 1)
     )

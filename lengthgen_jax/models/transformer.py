@@ -226,18 +226,21 @@ class Transformer(nn.Module):
       batch: T rows, which may be a slice of a whole Batch: their input tokens
         with the places of these (`inputs`, `places`), the coordinates of the
         tokens that they predict (`rows`), and the coordinates of all keys.
-      memory: The Memory that `encode` returns.
+      memory: Keys and values of the source, as `encode` returns them; with a
+        sparse bias, also any others that the bias's `index` points into.
       site_inputs: The biases and counts of the T rows.
       head: The task whose output head is applied.
       noise: The random bits of dropout and of random positions in training;
         else None.
-      cache: For each layer, keys and values [B, H, L, K] of self-attention for
-        sequences of up to L tokens, to which those of the T rows are added. All
-        examples have the same rows. None if the T rows are the whole sequence.
+      cache: For each layer, keys and values [B, H, L, K] of self-attention,
+        into which those of the T rows are written from `batch.rows.index[0]`
+        on. This index is the same for all examples. None if the T rows are the
+        whole sequence.
 
     Returns:
       (logits, updated cache or None, activations): the "embeddings", those of
-      the "blocks" in a list, and the "output" of the last block.
+      the "blocks" in a list, and the "output" of the last block, after the
+      final normalization if there is one.
     """
     x = self.embed(batch.inputs, batch.places, "self", noise)
     rotate = partial(self.positions["self"].rotate, places=batch.places)

@@ -321,8 +321,10 @@ def draw_precision(
 ) -> pathlib.Path:
   """Draws the longest lists that are sorted, against bits of precision.
 
-  The model is the construction of Theorem 5.1, and the bits are the significant
-  ones of its parameters and activations.
+  The model is the construction of Theorem 5.1 of the task hinting paper, in the
+  variants weights.COPIES. The bits are the significant ones of its parameters
+  and activations; scores and weights of attention are not rounded. The dotted
+  line is the number of items that the variant "share" is derived to sort.
 
   Args:
     rows: as `precision.longest_lists` returns them.

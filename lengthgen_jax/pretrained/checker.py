@@ -273,7 +273,9 @@ def make_task(config):
   digits, pairs = single_symbols(10), [*itertools.product(range(10), repeat=2)]
   add = lambda carry, *digits: divmod(carry + sum(digits), 10)
   multiply_by = lambda b: lambda carry, a: divmod(carry + a * b, 10)
-  arithmetic_tasks = {  # marks, first state, symbols, step
+  # Marks, first state, symbols, step; for "multiply", a function that makes the
+  # step from the digit of the short operand.
+  arithmetic_tasks = {
     "successor": ((START,), 1, digits, add),
     "addition": ((START, PLUS), 0, pairs, add),
     "parity": ((START,), 0, digits[:2], lambda x, a: twice((x + a) % 2)),
@@ -323,7 +325,8 @@ def make_task(config):
     copy_item = lambda state, item: (state, item)
     step = add_modulo if name == "modular" else copy_item
   tables = tabulate(start, single_symbols(size), step)
-  num_tokens = int(tables.outputs.max()) + 1  # without the start token's
+  # The start token comes after the items and the outputs, so this is its id.
+  num_tokens = int(tables.outputs.max()) + 1
   direction = -1 if name == "reverse" else 1
   return Sequences({None: tables}, num_tokens, direction=direction)
 

@@ -178,10 +178,10 @@ def read(path: str | pathlib.Path) -> list[dict]:
 
 def read_results(path: str | pathlib.Path) -> list[dict]:
   """Returns the rows of a results.jsonl or probes.jsonl, [] if there is no
-  file.
+  file. Rows that lack fields of BEFORE are given them.
 
   Raises:
-    UsageError: a line is no row of this version, or what `read` raises.
+    UsageError: a line is still no row of this version, or what `read` raises.
   """
   rows = [completed(row) for row in read(path)]
   for i, row in enumerate(rows, 1):

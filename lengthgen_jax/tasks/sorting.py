@@ -76,8 +76,9 @@ def mean_multiplicity(
   task: ItemTask, key: jax.Array, size: Size, times: int
 ) -> jax.Array:
   """Returns items drawn uniformly from ceil(length / times) distinct values of
-  the alphabet, which are random too: each occurs about `times` times on
-  average, and the number of values grows with the length."""
+  the alphabet, which are random too. Each occurs `times` times on average, or
+  less often if `times` does not divide the length, and the number of values
+  grows with the length."""
   value_key, pick_key = jax.random.split(key)
   values = jax.random.permutation(value_key, task.base) + 1
   numbers = jax.random.uniform(pick_key, (1, size.max_length))

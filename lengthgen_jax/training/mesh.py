@@ -70,8 +70,8 @@ class Mesh:
   # In compiled functions.
 
   def shard_map_seeds(self, function: Callable) -> Callable:
-    """Returns a function of stacked arrays [R, ...] that every device applies
-    to its own seeds alone."""
+    """Returns a function of arrays [R, ...], stacked over R seeds, that every
+    device applies to its own seeds alone."""
     if self.jax_mesh is None:
       return function
     return jax.shard_map(
