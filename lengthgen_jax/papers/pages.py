@@ -204,8 +204,16 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   parts = [main_table, table.about, LEGEND, command, *parts]
   prefix = name if size == "cpu" else f"{name}_paper"
   folder, figure_rows = results / "figures", []
+  # What the table calls each task of the results, which share a figure.
+  task_names = {}
   for entry in entries:
-    labels: dict[str, Any] = {"method": entry.row.model, "stage": "train"}
+    for row in entry.result_rows:
+      task_names.setdefault(row["task"], set()).add(entry.row.task)
+  for entry in entries:
+    method = entry.row.model
+    if any(len(task_names[row["task"]]) > 1 for row in entry.result_rows):
+      method = f"{entry.row.task}: {method}"
+    labels: dict[str, Any] = {"method": method, "stage": "train"}
     if entry.row.stage == "finetune" and entry.result_rows:
       # Seeds are finetuned in more or fewer rounds, and are one curve.
       labels["step"] = max(row["step"] for row in entry.result_rows)
