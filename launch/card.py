@@ -283,7 +283,7 @@ def bench(root: pathlib.Path, dry_run: bool) -> None:
   folder, unfinished = root / "bench", root / "bench_unfinished"
   if folder.exists():
     return
-  # A benchmark that the end of the minutes cut off starts again.
+  # If the end of the minutes cut the bench off, all its benchmarks start again.
   shutil.rmtree(unfinished, ignore_errors=True)
   fields: dict[str, Any] = {"bench.only": BENCHMARKS}
   if dry_run:

@@ -193,10 +193,11 @@ class Experiment:
     width_index: jax.Array | int = 0,
     held_out: bool = False,
   ) -> packing.Batch:
-    """Draws a batch of a head's task: one part of a gradient step.
+    """Draws a batch of a head's task: one part of a gradient step, or of a
+    validation if `held_out` is set.
 
     Args:
-      key: the key of the step; each head and bucket has a stream of its own.
+      key: the key of the draw; each head and bucket has a stream of its own.
       head: the name of the head.
       part: the bucket of lengths, and how many examples.
       width_index: the index of the width, modulo their number.

@@ -316,8 +316,8 @@ def check_shape(experiment: Experiment) -> Sort:
 
 
 def max_items(dtype: str, copies: str) -> int:
-  """Returns the length of the longest list that the construction sorts with
-  numbers of a dtype.
+  """Returns the length up to which the derivation shows that the construction
+  sorts lists with numbers of a dtype.
 
   The bounds are derived under "Precision" at the top of this module; `copies`
   is one of COPIES.

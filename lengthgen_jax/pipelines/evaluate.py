@@ -196,7 +196,11 @@ def evaluate(
 def check_memory(
   config: ConfigDict, run: loop.Run, longest: float = float("inf")
 ) -> None:
-  """Checks that a device can hold one example of every test of a run's models.
+  """Checks that a device may be able to hold one example of every test of a
+  run's models.
+
+  Refused is what cannot fit for certain: one array of one layer's attention
+  must fit in the memory of a device, with the scaffold of the first seed.
 
   Args:
     config: the config of the run; its section `eval` names the tests.
@@ -204,7 +208,8 @@ def check_memory(
     longest: greater lengths are left out.
 
   Raises:
-    UsageError: an example takes more memory than there is.
+    UsageError: attention to an example takes more memory than there is, or
+      there is less than eval.memory_mb.
   """
   section = config.eval
   model = Model(run.experiment, of_seed(run.scaffold, 0), params={})
@@ -213,7 +218,7 @@ def check_memory(
     lengths = [int(min(section.frontier, longest))]
     specs += _specs(config, model, section.test_sets, lengths)
   for spec in specs:
-    model.batch_size(spec)  # raises if an example does not fit
+    model.batch_size(spec)  # raises if an example cannot fit
 
 
 def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:

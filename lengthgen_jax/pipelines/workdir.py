@@ -111,7 +111,7 @@ def check_usable(workdir: pathlib.Path, model: str) -> None:
 
 def open_pretrained(config: ConfigDict, workdir: pathlib.Path) -> None:
   """Creates the workdir for results of a pretrained model, or checks that it
-  holds such results.
+  holds results of the same model; either way it writes config.json.
 
   Raises:
     UsageError: it cannot be written, or holds something else.

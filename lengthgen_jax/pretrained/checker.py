@@ -864,7 +864,7 @@ def prove(path):
 def prove_or_refuse(path):
   """Returns what `prove` does, or which condition is not met."""
   try:
-    with np.errstate(all="ignore"):  # a bound that is infinite fails
+    with np.errstate(all="ignore"):  # an infinite bound proves nothing
       return prove(path)
   except ValueError as error:
     return {"verdict": "refused", "text": f"refused: {error}"}

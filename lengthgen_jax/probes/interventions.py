@@ -88,8 +88,9 @@ def without_head(observation: Observation) -> Iterator[Mean]:
 def without_line(observation: Observation) -> Iterator[Mean]:
   """Yields exact match without each line of the bias in turn.
 
-  It is closed in one head, in all heads of its layer (head None), and
-  everywhere (layer None too).
+  It is closed in one head, in all heads of its layer (head None), and in all
+  layers of its site (layer None too). If all layers share their lines, it is
+  closed in the head of one number in every layer (layer None), and everywhere.
   """
   scaffold = observation.model.scaffold
   for line, entries in bias_lines(observation.model).items():

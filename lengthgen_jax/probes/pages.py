@@ -30,8 +30,8 @@ class FigureInput(NamedTuple):
 
   @property
   def rows(self) -> np.ndarray:
-    """Returns the indices of the decoder rows that are drawn: those that attend
-    to something."""
+    """Returns the indices of the decoder rows that are drawn: those of
+    `drawn_tokens` that attend to something."""
     rows = self.drawn_tokens(self.observation.batch.rows)
     sums = [
       weights[0][:, rows].sum(axis=(0, 2))

@@ -216,7 +216,8 @@ def write_text(path: str | pathlib.Path, text: str) -> None:
 def append(path: str | pathlib.Path, rows: list[dict]) -> None:
   """Adds objects at the end of a JSON-lines file, which is made if missing.
 
-  If the last line was cut off, it is removed first.
+  If the last line was cut off, it is removed first; if it lacks its line end
+  alone, it is kept and gets one.
   """
   if not hosts.is_primary():
     return

@@ -141,7 +141,7 @@ def muon(train: TrainConfig) -> optax.GradientTransformation:
     make_schedule(train),
     ns_steps=3,
     preconditioning="aol",
-    eps=train.adam_eps,  # of the orthogonalization and of NAdam
+    eps=train.adam_eps,  # of NAdam alone: AOL has an eps of its own
     weight_decay=train.weight_decay,
     adam_b1=train.adam_b1,
     adam_b2=train.adam_b2,
