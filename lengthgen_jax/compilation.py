@@ -20,7 +20,8 @@ def set_cache(folder: str) -> None:
   """Sets the folder of JAX's compilation cache.
 
   Each kind of CPU has a subfolder, because programs compiled for one may not
-  run on another. If JAX_COMPILATION_CACHE_DIR is set, it takes precedence.
+  run on another. A folder that JAX has already, from JAX_COMPILATION_CACHE_DIR
+  or an earlier call, takes precedence.
 
   Args:
     folder: the folder, which may begin with ~; if it is "", no cache is set.

@@ -86,11 +86,11 @@ class Program(NamedTuple):
 
 
 def compile_case(case: Case) -> Program:
-  """Compiles a case and runs it once.
+  """Compiles a case, if its function has arguments, and runs it once.
 
   Raises:
     MemoryError: the program needs more memory than is free.
-    RuntimeError: XLA cannot compile or run it.
+    RuntimeError: it cannot be compiled or run.
   """
   with limit_cpus(case.threads):
     seconds, flops, needed, run = 0.0, 0.0, case.memory, case.function

@@ -614,11 +614,15 @@ class DenseLogits:
   def __call__(
     self, items: np.ndarray, size: Size
   ) -> tuple[packing.Batch, np.ndarray]:
-    """Returns (batch, logits [B, T, V]) of inputs: digits [B, operands, W] of
-    one size.
+    """Returns (batch, logits [B, T, V]) of B inputs of one size, for T rows.
 
     Inputs are computed DENSE_BATCH at a time, so that one compiled program
     serves all, and its arrays fit in a CPU's cache.
+
+    Args:
+      items: [B, operands, W], the digits of the inputs as token ids, in the
+        order of Task.from_items; W is `size`, in a grid the larger of both.
+      size: what the operands are padded to.
     """
     task, kind, count = self.experiment.task, self.experiment.kind, len(items)
     nonzero_places = self.experiment.nonzero_places(np.asarray(size))

@@ -222,7 +222,8 @@ def spectral_norm(matrix: np.ndarray) -> float:
   if matrix.shape[0] < matrix.shape[1]:
     matrix = matrix.T
   power, log_norm = matrix.T @ matrix, 0.0
-  # Pass k uses |(A'A)^(2^k)|; the square that the last pass computes is unused.
+  # After pass k, 2^k log_norm is the log of the Frobenius norm of (A'A)^(2^k).
+  # The square that the last pass computes is unused.
   for k in range(NUM_SQUARINGS + 1):
     size = np.linalg.norm(power)
     if size == 0:

@@ -420,8 +420,9 @@ def _greedy_outputs(
   batch: Batch,
   output_count: jax.Array,
 ) -> jax.Array:
-  """Returns `output_count` outputs of each example by greedy decoding, with a
-  cache of all keys or of those in `cache_window`."""
+  """Returns the outputs [B, T] of greedy decoding: `output_count` of each
+  example, or those up to the token `stop`, and PAD after them. The cache holds
+  all keys, or as many of the first and the latest as `cache_window` says."""
   batch = mesh.shard_batch(batch)
   args = experiment, params, scaffold, batch, output_count, stop
   outputs = (

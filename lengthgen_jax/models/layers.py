@@ -164,7 +164,8 @@ class Attention(nn.Module):
     Args:
       inputs_BxTxD: the inputs of the rows.
       rotate: the position encoding's function of queries [B, H, T, K].
-      key_value: the result of the method `key_value`.
+      key_value: keys and values [B, H, S, K], as the method `key_value` returns
+        them; those of a cache if there is one (`update_cache`).
       bias: the bias of this layer.
       n_BxT: the count n that the temperature depends on; None without one.
 

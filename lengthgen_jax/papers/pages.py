@@ -204,7 +204,8 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   parts = [main_table, table.about, LEGEND, command, *parts]
   prefix = name if size == "cpu" else f"{name}_paper"
   folder, figure_rows = results / "figures", []
-  # What the table calls each task of the results, which share a figure.
+  # The names that the table has for each task of the results. A figure has the
+  # rows of one task, so it may have rows of several of these names.
   task_names = {}
   for entry in entries:
     for row in entry.result_rows:
@@ -213,6 +214,7 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
     method = entry.row.model
     if any(len(task_names[row["task"]]) > 1 for row in entry.result_rows):
       method = f"{entry.row.task}: {method}"
+    # The name of a curve would say any other stage; here the method says it.
     labels: dict[str, Any] = {"method": method, "stage": "train"}
     if entry.row.stage == "finetune" and entry.result_rows:
       # Seeds are finetuned in more or fewer rounds, and are one curve.

@@ -27,11 +27,11 @@ NOT_TRAINED = (
 )
 
 
-def run(config: ConfigDict, workdir: pathlib.Path) -> int:
+def run(config: ConfigDict | None, workdir: pathlib.Path) -> int:
   """Writes the report of all results below a folder, and prints its tables.
 
   Args:
-    config: not used, since every run has its own.
+    config: not used, since every run has its own; None if there is none.
     workdir: the folder, of one run or of many.
 
   Returns:

@@ -86,8 +86,9 @@ def make_watcher(
 
   Returns:
     A function of the run and the states [R, ...] of its seeds that measures the
-    probes and returns rows of watched.jsonl, one for each seed, metric, and
-    part, layer, head or line; None if probe.every is 0.
+    probes and returns rows of watched.jsonl, one for each seed and each `Mean`
+    of a probe, whose `part`, `layer`, `head` and `line` say where in the model
+    it was measured; None if probe.every is 0.
 
   Raises:
     UsageError: none of the probes that run during training is for models of

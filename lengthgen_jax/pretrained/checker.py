@@ -496,7 +496,8 @@ def contexts(model, row_class, names, target, memo):
 def spectral_bound(m, size):
   """Returns bounds [U] on the spectral norms of matrices J: the eighth root of
   the trace of m⁴. m [U, N, N] is JJᵀ, or has its nonzero eigenvalues; size is
-  the product of the norms of its factors, for the roundings of float64."""
+  the product of the norms of its factors, for the roundings of float64, or 0
+  if m is computed as JJᵀ, whose roundings NORM_SLACK covers."""
   square = m @ m
   trace = np.einsum("uij,uji->u", square, square) + 1e-12 * size**4
   return np.maximum(trace, 0) ** 0.125 * NORM_SLACK

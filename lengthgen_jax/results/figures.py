@@ -216,13 +216,14 @@ def _draw_curves(
 def _draw_curve(
   axis: plt.Axes, curve: Curve, x_field: str, style: dict
 ) -> None:
-  """Draws a curve of medians, with a band for the range of the seeds."""
+  """Draws a curve of medians, with a band from the worst seed, or its lower
+  bound if it has one, to the best seed."""
   cells = curve.cells_by(x_field)
-  lows = [
+  worst_edge = [
     cell.worst if cell.lower_bound is None else cell.lower_bound
     for cell in cells.values()
   ]
-  highs = [cell.best for cell in cells.values()]
+  best_edge = [cell.best for cell in cells.values()]
   medians = [cell.median for cell in cells.values()]
   percents = lambda fractions: 100 * np.array(fractions)
   axis.plot(
@@ -234,8 +235,8 @@ def _draw_curve(
   )
   axis.fill_between(
     list(cells),
-    percents(lows),
-    percents(highs),
+    percents(worst_edge),
+    percents(best_edge),
     color=style["color"],
     alpha=0.15,
     linewidth=0,

@@ -340,7 +340,7 @@ def broken(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
 
 def deep(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
   """Returns brackets whose depth rises to the bound and falls to zero in turn;
-  the first turn may be a shorter one."""
+  the first turns may be shorter ones."""
   phase = jax.random.randint(key, (), 0, 2 * task.bound)
   place = (phase + jnp.arange(size.max_length)) % (2 * task.bound)
   numbers = jax.random.uniform(key, place.shape) / 2

@@ -33,7 +33,7 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
     section: config.bias. `window` is w; `sides` is "both" as in the papers, or
       "previous": the side of the earlier rows' digits alone, as in the released
       ABC program. Without positions it matters: in a window to both sides the
-      first row sees a digit and its left neighbor and cannot tell which is
+      first row sees its own digit and the next row's, and cannot tell which is
       which. `windowed_encoder` adds a window of w tokens to both sides in
       encoder self-attention.
     spec: what the scaffold must fit.
