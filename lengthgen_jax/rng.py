@@ -66,7 +66,7 @@ class Noise(NamedTuple):
 
 
 def _hash(x: jax.Array) -> jax.Array:
-  """Returns a hash of 32-bit words: a bijection in which every bit of x changes
+  """Returns a hash of 32-bit words: a bijection in which every bit of x affects
   every bit of the result.
 
   C. Wellons, "Prospecting for hash functions", 2018: lowbias32.

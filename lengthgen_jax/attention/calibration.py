@@ -480,9 +480,9 @@ def move_output_lines_to_first_layer(
 
   There such a line is kept by the heads that keep it in the earliest layer
   where any does, and with their values; all later layers lose it. In those
-  layers its keys would be hidden states, which depend on earlier outputs, and
-  through them on all outputs back to the start of the grid; in layer 0 they are
-  embeddings of tokens. Runs on the host.
+  layers its keys would be hidden states, which depend on the digits and outputs
+  near them, so that every layer would add tokens that are further away; in
+  layer 0 they are embeddings of tokens. Runs on the host.
 
   Args:
     selection: which lines each layer and head keeps.

@@ -27,7 +27,7 @@ were busy on average."""
 
 def table(results: dict) -> str:
   """Returns the contents of bench.json as text: the device, a table of the
-  cases, the legend, ratios of times between variants, and skipped cases.
+  cases, the legend, ratios of times between variants, and what was left out.
 
   Args:
     results: what `bench.measure` returns.
@@ -60,10 +60,11 @@ def table(results: dict) -> str:
 
 
 def _number(value: float) -> str:
-  """Returns a number with three significant digits, "-" for zero."""
+  """Returns a number with three significant digits, or all before the decimal
+  point; "-" for zero."""
   if not value:
     return "-"
-  return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+  return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
 
 
 def _ratios(rows: list[dict]) -> list[str]:

@@ -197,7 +197,8 @@ def count_cases(
 
   The rounding of right contexts whose margin is not above its bound is bounded
   again, in float64: of at most MAX_REFINED of them, as long as the tally has no
-  wrong context, and none whose bound was not below its margin even so.
+  wrong context. After a chunk with a context whose bound is not below its
+  margin even so, contexts are tried without bounds, which prove nothing then.
 
   Args:
     layerwise: computes the logits of contexts.
@@ -209,27 +210,30 @@ def count_cases(
     The number of contexts of each chunk, once it has been added.
   """
   field, contexts = group.receptive_field, group.contexts
-  chunks = contexts.chunks(layerwise.chunk_size)
-  chunks = itertools.islice(chunks, num_done, None)
   end, refined = layerwise.transducer.task.end, 0
-  results = layerwise.chunk_logits(field, chunks, contexts.count)
-  for chunk, logits, errors in results:
-    chunk_margins = margins(field, chunk, logits, end)
-    if not layerwise.group:
-      tally.add(chunk, chunk_margins, None)
+  for version in (layerwise, layerwise.without_bounds):
+    chunks = contexts.chunks(version.chunk_size)
+    chunks = itertools.islice(chunks, num_done, None)
+    results = version.chunk_logits(field, chunks, contexts.count)
+    for chunk, logits, errors in results:
+      chunk_margins, rounding = margins(field, chunk, logits, end), None
+      if version.group:
+        rounding = bounds(field, chunk, errors, end)
+        is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
+        refined += is_unsure.sum()
+        is_hopeless = refined > MAX_REFINED or tally.wrong
+        if is_unsure.any() and not is_hopeless:
+          unsure = chunk[is_unsure]
+          logits, errors = layerwise.precise(field, unsure)
+          chunk_margins[is_unsure] = margins(field, unsure, logits, end)
+          rounding[is_unsure] = bounds(field, unsure, errors, end)
+      tally.add(chunk, chunk_margins, rounding)
+      num_done += 1
       yield len(chunk)
-      continue
-    rounding = bounds(field, chunk, errors, end)
-    is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
-    refined += is_unsure.sum()
-    is_hopeless = refined > MAX_REFINED or tally.wrong or tally.unsure
-    if is_unsure.any() and not is_hopeless:
-      unsure = chunk[is_unsure]
-      logits, errors = layerwise.precise(field, unsure)
-      chunk_margins[is_unsure] = margins(field, unsure, logits, end)
-      rounding[is_unsure] = bounds(field, unsure, errors, end)
-    tally.add(chunk, chunk_margins, rounding)
-    yield len(chunk)
+      if version.group and tally.unsure:
+        break
+    else:
+      return
 
 
 # Comparison with the model's own dense attention.

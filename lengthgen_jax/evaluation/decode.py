@@ -145,8 +145,9 @@ def stream(
   cache.
 
   This is for an encoder-decoder without encoder layers and temperatures, whose
-  attention follows lines alone and which has no positions, or a cyclic index
-  alone; of other models, Model.cache_window is None. So a source key is a
+  attention follows lines alone and sees no later outputs (bias.allow_leak is
+  not set), and which has no positions, or a cyclic index alone; of other
+  models, evaluation.trained.Model.cache_window is None. So a source key is a
   function of its token, its segment and its phase (the index modulo the
   period), and is looked up in a table when a row sees it.
 
@@ -207,7 +208,7 @@ def stream(
     self_bias, cross_bias = _sparse_biases(experiment, scaffold, part)
     self_bias = self_bias.replace(index=slot(self_bias.index))
     # Of the lines' keys, those of the first example serve all, because examples
-    # in a batch have equal lengths. Their tokens differ, and so do the indices
+    # in a batch have equal widths. Their tokens differ, and so do the indices
     # in the table.
     cross_bias = cross_bias.replace(
       index=jnp.moveaxis(memory_index[:, cross_bias.index[:, 0]], 0, 1)

@@ -271,9 +271,9 @@ def tally_cases(
 ) -> list[Tally]:
   """Tries the cases of each receptive field, and returns their tallies.
 
-  It resumes where an earlier call was interrupted. Once a receptive field has a
-  context whose bound on rounding is not below its margin, the later ones are
-  tried without bounds.
+  It resumes where an earlier call was interrupted. After a chunk with a context
+  whose bound on rounding is not below its margin, cases are tried without
+  bounds.
 
   Args:
     exhaustive: whether to go on after a receptive field with wrong cases; if
@@ -312,7 +312,7 @@ def tally_cases(
         tallies.append(Tally())
         chunks = 0
       # Where one bound is not below its margin, others prove nothing.
-      if any(tally.unsure for tally in tallies[:index]):
+      if any(tally.unsure for tally in tallies):
         layerwise = layerwise.without_bounds
       for count in certificate.count_cases(
         layerwise, group, tallies[index], chunks

@@ -815,8 +815,9 @@ def enumerate_contexts(model):
 def prove(path):
   """Checks all contexts of the model in the file `path` (.npz).
 
-  Returns a dict: "verdict" ("proved", "fails" or "undecided"), "text" (the same
-  in a line), "contexts", "margin" (the smallest) and "rounding" (the largest
+  Returns a dict: "verdict" ("proved", "fails" or "undecided"), "text" (a line
+  that begins with the verdict and names the context that it is of, if that is
+  not "proved"), "contexts", "margin" (the smallest) and "rounding" (the largest
   bound of a context that is proved). It ends after the first receptive field
   with a context that is not proved, and the verdict is of the first of these.
   Raises ValueError if the model does not meet a condition, and KeyError,

@@ -343,7 +343,7 @@ def proved(rows: list[dict], num_checkers: int) -> frozenset[tuple]:
 def model_name(row: dict) -> str:
   """Returns a row's method and its unusual settings, like "abc (retrain) LEAK".
 
-  LEAK says that the model's bias shows outputs to rows before them.
+  LEAK says that bias.allow_leak is set: rows may see later outputs.
   """
   settings = []
   if row["stage"] != "train":
