@@ -45,7 +45,8 @@ class Stopwatch:
   @contextlib.contextmanager
   def phase(self, name: str) -> Iterator[None]:
     """Counts the seconds inside the context, or the decorated function, for the
-    phase of this name, except those of a phase inside it."""
+    phase of this name, except those of a phase inside it and those in which JAX
+    traces and compiles."""
     self._add_elapsed()
     self._open_phases.append(name)
     try:

@@ -399,19 +399,28 @@ def test_unsure_contexts_are_computed_again_in_float64(monkeypatch):
     refined.extend(unsure[:, 0].tolist())
     return logits[unsure[:, 0]], np.float32([2, 2, 5, 5])[:, None].repeat(6, 1)
 
+  def chunk_logits(field, chunks, count):
+    for chunk in chunks:
+      yield chunk, logits, errors
+
   layerwise = types.SimpleNamespace(
     chunk_size=6,
     group=1,
     transducer=types.SimpleNamespace(task=types.SimpleNamespace(end=5)),
-    chunk_logits=lambda *args: iter([(contexts, logits, errors)]),
+    chunk_logits=chunk_logits,
     precise=precise,
   )
-  chunks = types.SimpleNamespace(chunks=lambda size: [contexts], count=6)
+  layerwise.without_bounds = types.SimpleNamespace(
+    chunk_size=6, group=None, chunk_logits=chunk_logits
+  )
+  two_chunks = [contexts, contexts]
+  chunks = types.SimpleNamespace(chunks=lambda size: two_chunks, count=12)
   group = survey.RowGroup(field, [], chunks)
 
   def tally_of(**counts):
     tally = certificate.Tally(**counts)
-    assert sum(certificate.count_cases(layerwise, group, tally)) == 6
+    assert sum(certificate.count_cases(layerwise, group, tally)) == 12
+    assert tally.unbounded == 6  # the second chunk, after an unsure context
     return tally
 
   # A bound is twice the error of a logit, so that a margin of 5 is sure if that

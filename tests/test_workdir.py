@@ -10,6 +10,7 @@ from tiny import get_config
 
 from lengthgen_jax.config import files
 from lengthgen_jax.config.build import build
+from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import evaluate
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records, tables
@@ -65,6 +66,14 @@ def test_reading_an_empty_workdir_is_refused(tmp_path):
   line = refusal(inside(f"--workdir={tmp_path}", "--mode=report"))
   assert str(tmp_path) in line and "no results.jsonl" in line
   assert not list(tmp_path.iterdir())
+
+
+def test_a_certificate_that_cannot_be_read_is_one_line(tmp_path):
+  assert workdirs.read_certificates(tmp_path) == {}
+  path = tmp_path / workdirs.CERTIFICATE
+  path.write_text("{")
+  with pytest.raises(UsageError, match="certificate.json: cannot be read"):
+    workdirs.read_certificates(tmp_path)
 
 
 def test_workdir_of_another_config_is_refused(trained):

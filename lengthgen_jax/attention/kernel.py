@@ -143,7 +143,7 @@ def attend(
     query_BxHxTxK, key_BxHxSxK, value_BxHxSxK: those of all heads; the queries
       are not scaled yet.
     bias: the bias of one layer, masks included.
-    tau: τ, broadcastable to [B, H, T, 1]; None for 1.
+    tau: τ, [B or 1, H or 1, T or 1, 1]; None for 1.
     precision: JAX's precision of the matrix products, like "highest".
     config: the normalizer and its α.
 

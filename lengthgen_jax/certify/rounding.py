@@ -96,10 +96,12 @@ Lemmas, each with the function that uses it:
 Bounds are computed in the precision of the values themselves. They are sums,
 products, quotients and roots of numbers that are not negative, so that they are
 off by a few hundred u of themselves; every lemma's result is multiplied by
-SLACK, which exceeds this.
+SLACK, which exceeds this. Accelerators do not round the factors of their
+products either (EXACT_FACTORS).
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -120,6 +122,7 @@ GELU_SLOPE = 1.13
 SINUSOID = 2.0**-20
 TINY = 2.0**-80
 SLACK = 1 + 2.0**-10
+EXACT_FACTORS = "highest"  # the precision of products for jax.numpy
 EPSILON = 1e-6  # eps of both kinds of normalization, as flax has it
 NUM_SQUARINGS = 10  # in spectral_norm
 
@@ -541,7 +544,7 @@ def attention(
   key_error = heads_first(dense(gain.key, key_inputs))
   # |W x| = |R x|, by head.
   length_through = lambda root, x: compute_once(
-    length(jnp.einsum("hij,bh...j->bh...i", root, x))
+    length(jnp.einsum("hij,bh...j->bh...i", root, x, precision=EXACT_FACTORS))
   )
   logit_error_from_query = length_through(gain.query_root, key_difference)
   logit_error_from_query *= inputs.error_before_scale[:, None, None]
@@ -700,7 +703,9 @@ def slope_of_groups(
   always = by_group(hidden > distance).all(axis=1).astype(hidden.dtype)
   never = by_group(hidden < -distance).all(axis=1).astype(hidden.dtype)
   midpoint, radius = (1 + always - never) / 2, (1 - always - never) / 2
-  product = lambda a, d, b: jnp.einsum("df,gf,fe->gde", a, d, b)
+  product = lambda a, d, b: jnp.einsum(
+    "df,gf,fe->gde", a, d, b, precision=EXACT_FACTORS
+  )
   product_of_side_norms = schatten_norm(
     product(gain.scaled_wi_kernel, radius, gain.scaled_wi_kernel.T)
   ) * schatten_norm(product(gain.wo_kernel.T, radius, gain.wo_kernel))
@@ -714,15 +719,17 @@ def slope_of_groups(
 def schatten_norm(matrix: jax.Array) -> jax.Array:
   """Returns bounds [...] on the spectral norms of matrices [..., D, E].
 
-  They are the Schatten 16-norms: the 16-norms of the singular values. The
-  rounding of the products here, and of those that formed the matrices, is below
-  0.1 % of the norm; SLACK^4 covers it.
+  They are the Schatten 16-norms, that is, the 16-norms of the singular values,
+  times SLACK^4. The factor covers the rounding of the products here and of
+  those that formed the matrices, which is below 0.1 % of the norm. In float32 a
+  norm below 1e-14 may become 0.
   """
-  power = matrix @ matrix.swapaxes(-1, -2)
+  product = partial(jnp.matmul, precision=EXACT_FACTORS)
+  power = product(matrix, matrix.swapaxes(-1, -2))
   size = jnp.maximum(jnp.abs(power).max((-2, -1), keepdims=True), TINY)
   power = power / size  # so that nothing overflows
-  power = power @ power
-  power = power @ power
+  power = product(power, power)
+  power = product(power, power)
   norm = jnp.sqrt((power * power).sum((-2, -1)))  # >= |A|^8 / size^4
   norm = jnp.sqrt(jnp.sqrt(norm)) * size[..., 0, 0]
   return jnp.sqrt(norm) * SLACK**4
@@ -878,8 +885,7 @@ def check_arithmetic(config: ModelConfig) -> None:
     f"certify: products of a {platform} are not those of IEEE float32; certify"
     " on a CPU (JAX_PLATFORMS=cpu)",
   )
-  # GPUs round the factors of products if the precision is below "highest".
-  precisions = PRECISIONS if platform == "cpu" else ("highest",)
+  precisions = PRECISIONS if platform == "cpu" else (EXACT_FACTORS,)
   lemmas = (  # (field, its value, the values that there are lemmas for)
     ("model.dtype", config.dtype, ("float32", "float64")),
     ("model.precision", config.precision, precisions),

@@ -1,6 +1,7 @@
 """This module measures the longest lists that the construction of Theorem 5.1
-sorts if its parameters, the inputs and outputs of its layers and its residual
-stream are rounded to a few significant bits; weights of attention are not."""
+of the task hinting paper sorts if its parameters, the inputs and outputs of its
+layers and its residual stream are rounded to a few significant bits; weights of
+attention are not."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -30,22 +31,27 @@ def longest_lists(
   Args:
     experiment: one whose model has the construction's shape.
     precisions: numbers of significant bits.
-    max_length: the greatest length to try. Where the model's dtype is too
-      coarse for it even without rounding, weights.max_items is tried instead.
+    max_length: the greatest length to try. If it is above weights.max_items of
+      what the model's numbers are rounded to, weights.max_items is tried
+      instead.
 
   Returns:
-    Rows {"copies", "bits", "longest", "tried"}: the variant of the construction
-    (see weights.COPIES), the precision, the length up to which it sorts all
-    lengths tried, and the greatest length to try.
+    Rows {"copies", "bits", "longest", "tried"}: how the construction tells
+    whether copies of an item are left (one of weights.COPIES), the precision,
+    the length up to which it sorts all lengths tried, and the greatest length
+    to try.
 
   Raises:
-    UsageError: the experiment's model has another shape.
+    UsageError: the task is not sort, the model has another shape, or its dtype
+      or precision is too coarse (weights.check_precision).
   """
-  rows, dtype = [], experiment.model.config.dtype
+  rows, dtype = [], weights.factor_dtype(experiment.model.config)
   for copies in weights.COPIES:
     greatest = min(max_length, weights.max_items(dtype, copies))
-    # The lengths are powers of sqrt(2). They are tried in ascending order until
-    # one fails, because rounding errors can cancel at a longer one.
+    # The lengths are rounded powers of sqrt(2) and the greatest. They are tried
+    # in ascending order until one fails, because rounding errors can cancel at
+    # a longer one. The interval before the one that fails is then bisected, so
+    # the result can be a length that is not among them.
     exponents = np.arange(2 * greatest.bit_length()) / 2
     powers = np.rint(2**exponents).astype(int).tolist()
     lengths = [*sorted({n for n in powers if n < greatest}), greatest]

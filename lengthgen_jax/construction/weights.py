@@ -328,6 +328,12 @@ def max_items(dtype: str, copies: str) -> int:
   return min(int(2**significant_bits + 2) // 4, 2896)
 
 
+def factor_dtype(config: ModelConfig) -> str:
+  """Returns the name of the dtype to which a device may round the factors of a
+  model's products: accelerators do unless the precision is "highest"."""
+  return config.dtype if config.precision == "highest" else "bfloat16"
+
+
 def check_precision(
   config: ModelConfig, alphabet: int, longest: int, copies: str
 ) -> None:
@@ -342,8 +348,7 @@ def check_precision(
   Raises:
     UsageError: they are too coarse; the message says what they suffice for.
   """
-  # Accelerators round the factors of a product unless its precision is highest.
-  dtype = config.dtype if config.precision == "highest" else "bfloat16"
+  dtype = factor_dtype(config)
   max_length = max_items(dtype, copies)
   max_alphabet = int(1 / jnp.finfo(dtype).eps)
   check(

@@ -64,14 +64,15 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
     The certificate of each seed, {str(seed): certificate}.
 
   Raises:
-    UsageError: a model does not fulfill the conditions of a certificate, or the
-      outputs of the task are not those of its transducer.
+    UsageError: a model does not fulfill the conditions of a certificate, the
+      outputs of the task are not those of its transducer, or an earlier
+      certificate.json cannot be read.
     Interrupted: SIGTERM or SIGINT came; what was counted so far is saved.
   """
   models, section = stage.models, stage.config.certify
   check_certifiable(models)
   path, certificates, rows = folder / workdir.CERTIFICATE, {}, []
-  previous = json.loads(path.read_text()) if path.exists() else {}
+  previous = workdir.read_certificates(folder)
   for model in models:
     start, seed = time.perf_counter(), str(model.seed)
     result = previous.get(seed, {})

@@ -38,7 +38,8 @@ ORIGIN_FIELDS = ("command", "date", "machine", "versions", "commit")
 def run(
   config: ConfigDict, folder: pathlib.Path, target: str, seed: int | None
 ) -> int:
-  """Exports the final model of one seed of a workdir; returns the exit code.
+  """Exports the model of one seed in a workdir's last stage, that of
+  eval.checkpoint; returns the exit code.
 
   Args:
     config: the config of the workdir.

@@ -427,13 +427,30 @@ def final_models(
   return trained_stages(config, workdir)[-1].models
 
 
+def read_certificates(workdir: pathlib.Path) -> dict[str, dict]:
+  """Returns {str(seed): certificate} of a workdir's certificate.json, {} if
+  there is none.
+
+  Raises:
+    UsageError: the file cannot be read.
+  """
+  path = workdir / CERTIFICATE
+  if not path.exists():
+    return {}
+  with file_errors(f"{path}: cannot be read"):
+    return json.loads(path.read_text())
+
+
 def valid_certificates(
   models: Iterable[trained.Model], workdir: pathlib.Path
 ) -> dict[int, dict]:
   """Returns {seed: certificate} of the models that a workdir has a certificate
-  of; one of the same seed but other parameters is left out."""
-  path = workdir / CERTIFICATE
-  certificates = json.loads(path.read_text()) if path.exists() else {}
+  of; one of the same seed but other parameters is left out.
+
+  Raises:
+    UsageError: certificate.json cannot be read.
+  """
+  certificates = read_certificates(workdir)
   return {
     model.seed: certificates[str(model.seed)]
     for model in models

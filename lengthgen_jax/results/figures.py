@@ -172,8 +172,10 @@ def by_field(
   """Draws EM against a config field and returns the figure's path.
 
   Each row has the value of the config field under the field's name. There is a
-  panel per test length; a curve per method and conditions shows the median of a
-  run's seeds.
+  panel for each test length, and in it a curve for each method under the same
+  conditions, but for those that may follow from the field (summary.BY_CONFIG).
+  A point is the median of one run's seeds: of several runs with the same value
+  of the field, the last one in `rows` counts.
   """
   rows = of_metric(rows, "em")
   curves = pool(

@@ -133,7 +133,8 @@ class ArithmeticTask(NumberTask):
     self, values: jax.Array, numbers: jax.Array, size: Size, limit: int
   ) -> Example:
     """Returns the example of the integers `values` [O], which are below
-    `limit`; the single digit of N×1 is made from uniform `numbers` instead."""
+    `limit`; the single digit of N×1 is made instead from the first of
+    `numbers`, which are uniform in [0, 1)."""
     powers = [self.base**i for i in range(size.max_length)]
     powers = [power for power in powers if power < limit]
     digits = values[:, None] // jnp.array(powers, jnp.int32) % self.base

@@ -89,8 +89,9 @@ def train(
   """Trains until all seeds are done, resuming from the newest sound checkpoint.
 
   The status of a chunk is read when the next one has been dispatched, so that
-  devices do not wait. That is harmless, because a seed that is done stays as it
-  is until it starts again.
+  devices do not wait, or before the states are saved if that is earlier. It is
+  harmless to read it late, because a seed that is done stays as it is until it
+  starts again.
 
   Args:
     run: what is trained and where it is stored.
