@@ -159,6 +159,7 @@ def test_every_row_of_a_leaking_model_is_marked(trained_models, tmp_path):
   stage = workdirs.Stage("train", config, (), 2)
   rows = evaluate.evaluate(stage, [model], tmp_path)
   assert len(rows) == 3 and all(row["leak"] for row in rows)
+  assert not any(row["teacher_forced"] for row in rows)  # they are decoded
   assert rows == records.read(tmp_path / "results.jsonl")
   table = tables.run_table(rows)
   assert "window_cpi LEAK" in table and "1 of 2 seeds" in table

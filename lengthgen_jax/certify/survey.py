@@ -411,9 +411,10 @@ class SequenceSurvey(Survey[int]):
   ) -> np.ndarray:
     """Returns random digits [count, operands, W], as tokens.
 
-    About a third of the inputs has uniform digits, a third only the digits 0
-    and base - 1, and a third has pairs of digits whose sum is mostly base - 1,
-    so that carries run far.
+    About a third of the inputs has uniform digits, and a third only the digits
+    0 and base - 1. In the last third the digits of two operands mostly sum to
+    base - 1, so that carries run far; those of a single operand are uniform.
+    Padding holds 0, and so do all but the first place of a shared operand.
     """
     task = self.transducer.task
     shape = (count, task.operands, size)

@@ -28,7 +28,9 @@ def test_rows(
       right outputs before it, greedy decoding gives the target.
   """
   token_batches, exact_batches, target_batches = [], [], []
+  teacher_forced = True
   for batch, count in model.batches(spec):
+    teacher_forced &= not model.needs_decoding(batch)
     token_right, exact_right = model.matches(batch)
     token_batches.append(_outputs(batch, token_right)[:count])
     exact_batches.append(np.asarray(exact_right)[:count])
@@ -36,8 +38,7 @@ def test_rows(
   tokens, exact = np.concatenate(token_batches), np.concatenate(exact_batches)
   rows = [
     success_row("em", exact.sum(), len(exact)),
-    success_row("token", tokens.sum(), tokens.size, teacher_forced=True),
-    position_row(tokens),
+    *token_rows(tokens, teacher_forced),
   ]
   if free_running:
     targets = np.concatenate(target_batches)
@@ -198,25 +199,19 @@ def _digits(tokens: Iterable[int], end: int) -> list[int]:
 # Result rows.
 
 
-def success_row(
-  metric: str, correct: int, n: int, teacher_forced: bool = False
-) -> dict:
+def success_row(metric: str, correct: int, n: int) -> dict:
   """Returns the result row of a success rate, whose value is `correct`/n.
 
-  The row has the one-sided 95 % lower bound of the rate, a fraction too, or
-  None if it is teacher-forced: tokens of one output are no independent samples.
+  The row has the one-sided 95 % lower bound of the rate, a fraction too.
 
   Args:
     metric: the name of the metric.
     correct: the number of successes.
     n: the number of samples.
-    teacher_forced: whether single tokens are counted that were predicted from
-      correct earlier outputs.
   """
   correct, n = int(correct), int(n)
-  bound = None if teacher_forced else lower_bound(correct, n)
-  row = value_row(metric, correct / n, n, teacher_forced)
-  return row | {"correct": correct, "lower_bound": bound}
+  row = value_row(metric, correct / n, n)
+  return row | {"correct": correct, "lower_bound": lower_bound(correct, n)}
 
 
 def value_row(
@@ -242,15 +237,21 @@ def value_row(
   }
 
 
-def position_row(token_BxT: np.ndarray) -> dict:
-  """Returns the row of accuracy by output position, whose value is the lowest.
+def token_rows(tokens: np.ndarray, teacher_forced: bool) -> list[dict]:
+  """Returns the row of token accuracy, and that of accuracy by output position,
+  whose value is the lowest.
+
+  They have no lower bound: the tokens of an output are no independent samples.
 
   Args:
-    token_BxT: bool, whether each output token is right.
+    tokens: [n, O] bool, whether each output token is right.
+    teacher_forced: whether the model was given the right earlier outputs.
   """
-  rates = np.asarray(token_BxT).mean(axis=0)
-  row = value_row("position", rates.min(), len(token_BxT), True)
-  return row | {"by_position": [round(float(x), 6) for x in rates]}
+  correct, rates = int(tokens.sum()), tokens.mean(axis=0)
+  row = value_row("token", correct / tokens.size, tokens.size, teacher_forced)
+  worst = value_row("position", rates.min(), len(tokens), teacher_forced)
+  by_position = [round(float(x), 6) for x in rates]
+  return [row | {"correct": correct}, worst | {"by_position": by_position}]
 
 
 # Bounds and distances.

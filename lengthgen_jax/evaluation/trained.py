@@ -177,7 +177,7 @@ class Model:
     memory and decoding needs a cache of few keys. All examples have equally
     many scored tokens.
     """
-    if not self._needs_decoding(batch):
+    if not self.needs_decoding(batch):
       return _matches(*self._matches_arguments(batch))
     is_output = np.asarray(batch.weight) > 0
     targets = np.asarray(batch.target)[is_output].reshape(len(is_output), -1)
@@ -186,7 +186,7 @@ class Model:
     is_right[is_output] = (outputs == targets).reshape(-1)
     return is_right, np.asarray(is_right.all(axis=1))
 
-  def _needs_decoding(self, batch: Batch) -> bool:
+  def needs_decoding(self, batch: Batch) -> bool:
     """Returns whether a batch is decoded; see `matches`."""
     is_long = batch.inputs.shape[1] > MAX_TEACHER_FORCED
     return self.experiment.bias.allow_leak or (
@@ -202,7 +202,7 @@ class Model:
     """Compiles the program of a test, if it is teacher-forced; the parameters
     may be shapes and dtypes."""
     batch, _ = next(self.batches(spec))
-    if not self._needs_decoding(batch):
+    if not self.needs_decoding(batch):
       _matches.lower(*self._matches_arguments(batch)).compile()
 
   def greedy(self, batch: Batch, stop: int | None) -> np.ndarray:
