@@ -212,6 +212,7 @@ def estimate(run: Run) -> Estimate:
   state = jax.eval_shape(partial(init_state, spec), 0)
 
   def take_step(step_spec: StepSpec, state: TrainState) -> Any:
+    # The step stands in for the seed, too; the FLOPs depend on neither.
     batches = draw_batches(spec, step_spec, state.step, state.step)
     learning = state.params, state.opt_state
     return train_step(spec, step_spec, *learning, batches, scaffold)

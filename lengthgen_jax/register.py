@@ -8,8 +8,10 @@ that registered what it was trained with, and runs them again when it is read
 (docs/extending.md).
 
 Every function returns the thing that it registers, and raises UsageError, one
-line, for a name that exists already or is no identifier, and for a thing of
-another type, or without the attributes or parameters that are required.
+line, for a name that is no identifier or that the package or another file has
+registered, and for a thing of another type, or without the attributes or
+parameters that are required. The file that registered a name may register it
+again.
 """
 
 from collections.abc import Callable

@@ -451,8 +451,9 @@ def _moves_with_places(
   """Returns whether a line to an operand opens, for every row and at every
   size, the digit of the row's place plus a constant.
 
-  A line is linear, so it is enough to look at its middle token, at that of the
-  next row, and at the same one of a longer operand.
+  A line is linear, so it is enough to look at the operand's middle token, at
+  the one that a line which opens it opens for the next row, and at the one of
+  the same offset in a longer operand.
 
   Args:
     task: says which token stands where.

@@ -69,8 +69,9 @@ def greedy(
     return (column < num_outputs) & ~jnp.all(done)
 
   def decode_column(carry: tuple) -> tuple:
-    """Writes the token that was predicted for a column, and predicts the next
-    one. After the last column that is of no use."""
+    """Writes the token that was predicted for a column, or PAD where the
+    sequence has ended, and predicts the next one. After the last column the
+    prediction is of no use."""
     column, token, cache, decoded, done = carry
     token = jnp.where(done, task.pad, token)
     decoded = jax.lax.dynamic_update_slice_in_dim(

@@ -84,7 +84,9 @@ def differences_in_origin(header: dict[str, Any]) -> str:
   code = process.returncode if process else 128
   if code == 1:
     reasons.append(f"code changed since commit {header['commit'][:12]}")
-  elif code:  # the commit ends in -dirty, or is of another history
+  elif code:
+    # The commit ends in -dirty, is "unknown" or of another history; or there is
+    # no git here, or this is no clone.
     reasons.append(f"no commit {header['commit']} in this clone")
   return ", ".join(reasons)
 

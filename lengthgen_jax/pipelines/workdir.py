@@ -329,8 +329,9 @@ def trained_stages(
       `Stage.still_wrong`).
 
   Raises:
-    UsageError: nothing was trained in the workdir, or with another config, or
-      the bias of --mode=abc is not calibrated yet.
+    UsageError: the workdir has no config, or another one; the bias of
+      --mode=abc is not calibrated yet; or the config or eval.checkpoint is not
+      that of the pretrained model.
   """
   if config.pretrained:
     return [_pretrained_stage(config, workdir)]
@@ -494,7 +495,8 @@ def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
 
   Raises:
     UsageError: there is no trained model, or none of this seed, or its files
-      are damaged; or a workdir has the name of a model of the package.
+      are damaged; or `source` is the name of a model of the package, and of a
+      workdir of something else.
   """
   workdir, name = pathlib.Path(source), str(source)
   config = files.saved_config(workdir)

@@ -68,7 +68,8 @@ def make_schedule(
   train: TrainConfig, peak: float | None = None
 ) -> optax.Schedule:
   """Returns the learning rate as a function of the gradient step: a linear
-  warm-up, then a constant rate or a cosine decay to 0 at train.steps.
+  warm-up, then a constant rate or a cosine decay to 0 at train.steps, or one
+  step after the warm-up if that is later.
 
   Args:
     train: The TrainConfig.
