@@ -157,7 +157,8 @@ class Transformer(nn.Module):
     """Returns keys and values [1, H, segments·period·V, K] of `every_token`, by
     layer.
 
-    With an identity encoder, cross-attention has no others.
+    If there are no encoder layers, and the only positions are a cyclic index or
+    there are none, cross-attention has no others.
     """
     x, unrotated = self.every_token("cross"), lambda x: x
     return [block.cross_key_value(x, unrotated) for block in self.decoder]

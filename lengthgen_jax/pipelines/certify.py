@@ -52,21 +52,24 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   """Certifies the models of a stage, and writes a file, rows and a figure.
 
-  They are certificate.json, rows of results.jsonl and figures/margins.png. An
-  existing certificate is reused if `is_valid`.
+  They are certificate.json, rows of results.jsonl and, if cases of any seed
+  were tried, figures/margins.png. An existing certificate is reused if
+  `is_valid`.
 
   Args:
-    stage: the trained stage; the `certify` section of its config says what a
-      certificate may cost.
+    stage: the trained stage; the `certify` section of its config says which
+      cases are tried, and whether a second checker is asked about the models
+      that are proved right.
     folder: where the files go.
 
   Returns:
     The certificate of each seed, {str(seed): certificate}.
 
   Raises:
-    UsageError: a model does not fulfill the conditions of a certificate, the
-      outputs of the task are not those of its transducer, or an earlier
-      certificate.json cannot be read.
+    UsageError: a model cannot be loaded, or does not fulfill the conditions of
+      a certificate; the task does not do what its transducer and its
+      coordinates say; or an earlier certificate.json or results.jsonl cannot be
+      read.
     Interrupted: SIGTERM or SIGINT came; what was counted so far is saved.
   """
   models, section = stage.models, stage.config.certify

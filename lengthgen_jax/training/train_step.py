@@ -598,8 +598,12 @@ def compile_train_seeds(
   scaffold: dict,
   replay: dict | None = None,
 ) -> None:
-  """Compiles `train_seeds` for the chunks of a run; of the arguments but `spec`
-  only shapes and dtypes matter."""
+  """Compiles `train_seeds` for the chunks of a run on a single device.
+
+  JAX caches the program, so that a later call of `train_seeds` need not compile
+  it. Of the arguments but `spec` only shapes and dtypes matter; on a mesh the
+  shardings of the arrays would too.
+  """
   states = init_seeds.eval_shape(spec, seed_R)
   train_seeds.lower(
     spec, states, seed_R, scaffold, spec.chunk_rounds, replay
