@@ -66,7 +66,8 @@ def attention_bytes(
 def check_test(example_bytes: int, memory_mb: int, size_text: str) -> None:
   """Checks that one example of a test can fit in the memory of a device.
 
-  At least one of the three arrays of `attention_bytes` must fit.
+  At least a third of its bytes must fit: in dense attention that is one of the
+  three arrays of `attention_bytes`.
 
   Args:
     example_bytes: the bytes of one example, from `attention_bytes`.
@@ -74,7 +75,8 @@ def check_test(example_bytes: int, memory_mb: int, size_text: str) -> None:
     size_text: the size of an example in words, like "60 digits".
 
   Raises:
-    UsageError: a device has less memory than the example takes or `memory_mb`.
+    UsageError: a device has less memory than `memory_mb`, or less than a third
+      of `example_bytes`.
   """
   limit = device_bytes()
   check(

@@ -157,14 +157,19 @@ def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
 
 def _grid_obstacle(experiment: Experiment, site: str, line: Lines) -> str:
   """Returns why the lemma does not cover one line of a site: a predicate for
-  the error message, "" if it does."""
+  the error message, "" if it does.
+
+  Offsets have two axes: the first counts the rows j of the grid, the second the
+  digits of a row. The operands are a, along the second axis, and b, along the
+  first, with a digit for each j.
+  """
   task = experiment.task
   row_segment, segment, anchor, m, c = map(np.asarray, line)
   if segment == WHOLE:
     return "counts along the whole sequence"
   has_prompt_rows = site == "self" and experiment.kind == "decoder_only"
   if has_prompt_rows and row_segment != task.target_segment:
-    return "is also one of the prompt's rows"
+    return "opens keys in the prompt's rows"
   if m[0, 1] or m[1, 0]:
     return "follows one axis along the other"
   if abs(m[1, 1]) > 1:
@@ -175,8 +180,8 @@ def _grid_obstacle(experiment: Experiment, site: str, line: Lines) -> str:
     return "" if is_covered else "does not follow the row"
   is_operand = 0 <= segment < task.target_segment
   if not (is_operand and task.segment_axes[segment] == 0):
-    # All tokens of this segment have the offset 0 along the axis of rows.
+    # All tokens of this segment have the offset 0 along the axis of j.
     return "" if is_fixed else "opens in some rows only"
   if follows_row and anchor == RIGHT or is_fixed and anchor == LEFT:
-    return ""  # it opens the row's digit of b, or the mark before all digits
+    return ""  # it opens digit j + c of b in row j, or b's mark in every row
   return "does not follow the row"

@@ -397,7 +397,7 @@ def receptive_field(model, layout, i):
   def add_node_of(site, layer, i):
     if not layer:
       segment, _, _, token_id = layout.keys[site][i]
-      # Marks after the operands have the vector of the output's segment.
+      # A start token or delimiter has the vector of the output's segment.
       segment, variables = min(segment, model.task.num_operands), ()
       if isinstance(token_id, tuple):
         variables, token_id = (names.setdefault(token_id, len(names)),), None

@@ -63,7 +63,8 @@ def _attention_page(
   key_ids = batch.inputs if site == "self" else batch.source
   key_indices = figure_input.drawn_tokens(figure_input.observation.keys(site))
   keys = symbols(np.asarray(key_ids)[0, key_indices])
-  # Rows of a single sequence are keys too, and are labelled by what they hold.
+  # Rows of the encoder and of a decoder-only model are labelled by the token
+  # that they hold, as keys are; all others by the one that they must say.
   if site == "encoder":
     row_indices, rows, verb = key_indices, keys, "holds"
   else:
