@@ -357,10 +357,14 @@ def check_precision(
     " items of the construction apart; choose fewer, or model.dtype='float32'"
     " and model.precision='highest'",
   )
+  advice = ""
+  if copies == "share":
+    advice = (
+      ", initial.copies='difference', or model.dtype='float32' and"
+      " model.precision='highest'"
+    )
   check(
     longest <= max_length,
     f"initial.longest={longest}: {dtype} suffices for at most {max_length}"
-    f" items with initial.copies={copies!r}; choose fewer,"
-    " initial.copies='difference', or model.dtype='float32' and"
-    " model.precision='highest'",
+    f" items with initial.copies={copies!r}; choose fewer{advice}",
   )
