@@ -367,9 +367,10 @@ def _are_on_lines(
 
 def _key_offsets(lines: Lines, rows: Coordinates) -> jax.Array:
   """Returns the offsets M · (offset of the row) + c that the keys on lines have
-  in each row, [N, B or 1, H, T, K, A].
+  in each row, [N or 1, B or 1, H, T, K, A].
 
-  For lines of the whole sequence, the offset of a row is its index.
+  For lines of the whole sequence, the row's offset on the first axis is its
+  index.
   """
   left = jnp.asarray(rows.left)
   indices = left.at[..., 0].set(rows.index)

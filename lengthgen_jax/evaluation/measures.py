@@ -163,7 +163,7 @@ def longest_before_failure(
   least one at which it fails.
 
   Lengths are tried until one fails, then the interval before it is bisected. A
-  failure between two of the lengths tried is not seen.
+  failure at a length that is not tried is not seen.
 
   Args:
     holds: returns whether the condition holds at a length.
@@ -172,7 +172,7 @@ def longest_before_failure(
       before the others are tried.
 
   Returns:
-    A length; 0 if the condition fails at the shortest one, 1.
+    A length; 0 if the condition was found to fail at the shortest one, 1.
   """
   results = {length: holds(length) for length in known}
   for length in lengths:

@@ -156,7 +156,7 @@ def _save_activations(
 
 
 def _causal_length(section: ConfigDict, model: Model) -> int:
-  """Returns the length of the inputs of interventions, as people count it."""
+  """Returns the length of the inputs of interventions, in digits or items."""
   return section.causal_length or model.experiment.train_length
 
 

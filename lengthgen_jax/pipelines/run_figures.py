@@ -109,7 +109,7 @@ def draw_biases(
     size_text: the width or length of the batch, for the titles.
 
   Returns:
-    The paths of the figures, one for each attention site with a bias.
+    The paths of the figures, one for each decoder site with a bias.
   """
   biases = jax.jit(model.experiment.site_inputs)(model.scaffold, batch).biases
   return [
@@ -133,11 +133,11 @@ def draw_window(
 
   Args:
     model: a trained model with a window as its bias, of a task with one axis.
-    length: the length of the input, as people count it.
+    length: the length of the input as in configs, in decimal digits or items.
     folder: the workdir, which has the figures in its folder `figures`.
 
   Returns:
-    The paths of the figures, one for each attention site with a bias.
+    The paths of the figures, one for each decoder site with a bias.
   """
   experiment = model.experiment
   width, units = experiment.test_width(length), experiment.task.units(length)

@@ -70,7 +70,7 @@ def _section(task: str, exact: list[Curve], edit: list[Curve]) -> str:
   Methods with a space in their names are variations: config fields that were
   set follow the name of the preset's method.
   """
-  # The main test set is the one of most curves.
+  # The main test set is the one of most curves, those of eval.stress left out.
   test_sets = [
     curve.rows[0]["test_set"] for curve in exact if not curve.is_stress
   ]
