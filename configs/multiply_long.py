@@ -3,7 +3,7 @@
 Training batches have 2x2, 3x3, 4x4, 4x3 and 3x4 digits in turn.
 
 METHOD        vanilla  sinusoids of both coordinates of a cell (row and digit)
-              window   a bias set by hand: each head sees one nearby cell
+              window   a bias set by hand: a head sees at most one nearby token
               abc      ABC, with --mode=abc: vanilla first, then calibrated
 decoder_only  prompt and running sums in one sequence
 

@@ -10,9 +10,10 @@
 A name is that of a table or of a single run. Each run has a workdir below
 --root. A run that was interrupted resumes when the same command is given again.
 The rows of finished runs are archived in --results, one file for each run, and
-archived runs are not repeated. At the end, or at once with --pages, the result
-pages are written from the archive. --size=paper is for an accelerator. With
---parallel=N, N runs are made at the same time, and each writes to NAME.log.
+archived runs are not repeated unless their config has changed or their probes
+are missing. At the end, or at once with --pages, the result pages are written
+from the archive. --size=paper is for an accelerator. With --parallel=N, N runs
+are made at the same time, and each writes to NAME.log.
 
 --check repeats archived runs and compares their rows. Rows must be equal to the
 last bit if the machine and the versions of libraries are the same and

@@ -208,9 +208,10 @@ class Sequences:
     return prompt, segment_tokens(self.num_operands, ids)
 
   def columns(self, x, y, j, num_rows):
-    """Yields (fixed, transducer, columns) for every digit of the short operand:
-    fixed is {variable: token}; a column is (the symbols that can stand there as
-    a mask, the variables of its tokens with the output last)."""
+    """Yields (fixed, transducer, columns) for every digit of the short operand,
+    or once if there is none: fixed is {variable: token}; a column is (the
+    symbols that can stand there as a mask, the variables of its tokens with the
+    output last)."""
     num_free = x + y + 1 - bool(self.marks) - self.slack
     for digit, transducer in self.transducers.items():
       is_zero, columns = np.arange(len(transducer.symbols)) == 0, []

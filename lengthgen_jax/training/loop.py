@@ -260,7 +260,8 @@ class Progress:
     return self.state.step.tolist()
 
   def update(self, state: TrainState) -> None:
-    """Takes the states after a chunk, and reports the seeds that ended."""
+    """Takes the states after a chunk, and reports the seeds that diverged or
+    reached the target in it."""
     done = np.asarray(state.done) & (state.attempt == self.attempt)
     ended = np.flatnonzero(done & ~self.done)
     self.state, self.done = state, done
