@@ -69,8 +69,11 @@ def multihost_context(
   """Makes this process one of several inside the context.
 
   If another one ends, this one ends too, with a message of one line and exit
-  code 1. So it does after an error of its own, inside the context or while
-  connecting: no error but Interrupted leaves the context.
+  code 1. An error of its own, inside the context or while connecting, also ends
+  it with exit code 1, and its traceback is printed unless it is a UsageError,
+  one of too little memory or one of JAX's runtime. KeyboardInterrupt ends it
+  with exit code 130 and no message. No error but Interrupted leaves the
+  context.
 
   Args:
     coordinator: HOST:PORT of the first process; None where a TPU slice or SLURM

@@ -134,7 +134,8 @@ def candidate_lines(
       host.
     row_segment: the segment whose rows have these lines, or ANY.
     steps: Δ values, the papers' column steps per row; with two axes, each axis
-      of the key follows the same axis of the row by one of them.
+      of the key follows the same axis of the row by one of them. Along an axis
+      on which all keys have the same offset the step is 0 instead.
     absolute: whether to list the papers' lines, over the whole sequence:
       anchored left for Δ >= 0 and right for Δ < 0, or all left if
       `right_anchored` does not have WHOLE.

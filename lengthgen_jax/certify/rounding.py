@@ -877,7 +877,8 @@ def check_arithmetic(config: ModelConfig) -> None:
   its name to the valid values below.
 
   Raises:
-    UsageError: a field has a value whose rounding is not bounded.
+    UsageError: a field has a value whose rounding is not bounded, or the device
+      is neither a CPU nor a GPU.
   """
   platform = jax.default_backend()
   check(

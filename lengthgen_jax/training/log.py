@@ -76,10 +76,12 @@ class Log:
     self.seeds = list(map(int, seeds))
     self.path = folder / "metrics.jsonl"
     self.watched_path = folder / WATCHED
-    # The step of each seed's last rows in watched.jsonl.
-    self.watched_steps = dict(zip(self.seeds, steps, strict=True))
     for path in (self.path, self.watched_path):
-      records.drop_after(path, self.watched_steps)
+      records.drop_after(path, dict(zip(self.seeds, steps, strict=True)))
+    # The step of each seed's last rows in watched.jsonl.
+    self.watched_steps = dict.fromkeys(self.seeds, 0)
+    for row in records.read(self.watched_path):
+      self.watched_steps[row["seed"]] = row["step"]
     step = max(steps)
     is_primary = hosts.is_primary()
     self.summary_writer = SummaryWriter(
