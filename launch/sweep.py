@@ -59,7 +59,9 @@ Slot = tuple[str, str]  # a host ("" is this machine), a device ("": all of it)
 
 def main() -> None:
   """Runs the sweep that sys.argv describes, and then makes the report of all
-  its points, even if some failed.
+  results below --root, even if some points failed.
+
+  With --dry-run it only prints the commands of the points that are not done.
 
   Raises:
     SystemExit: a flag is wrong or a job failed, which the message says; or
@@ -96,9 +98,9 @@ def parse(words: list[str]) -> argparse.Namespace:
   """Returns the parsed flags of a command line.
 
   Raises:
-    UsageError: a flag is unknown or missing, --devices is not valid, or two
-      files of --config have the same name. What else --grid and --config say
-      is checked by each run.
+    UsageError: a flag is unknown, missing or malformed, --devices is not valid,
+      or two files of --config have the same stem. What else --grid and --config
+      say is checked by each run.
   """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter

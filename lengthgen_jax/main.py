@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import importlib
 import pathlib
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -173,10 +174,14 @@ def move_config_first(argv: list[str]) -> list[str]:
     Exception: whatever the config file raises if its preset is wrong.
   """
   parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+  names = ("config", "model", "workdir")
+  for name in names:
+    parser.add_argument(f"--{name}", nargs="?", const="")
   # Like absl, it takes one dash as well as two.
-  for name in ("config", "model", "workdir"):
-    parser.add_argument(f"-{name}", f"--{name}", nargs="?", const="")
-  options, other_arguments = parser.parse_known_args(argv[1:])
+  single_dash = re.compile(f"-({'|'.join(names)})(=|$)")
+  options, other_arguments = parser.parse_known_args(
+    [f"-{word}" if single_dash.match(word) else word for word in argv[1:]]
+  )
   saved_path = pathlib.Path(options.workdir or "", "config.json")
   package = pathlib.Path(__file__).parent
   if options.model is not None:

@@ -68,6 +68,11 @@ def test_mistake_in_flags_is_one_line(what):
     assert name in line
 
 
+def test_flags_take_one_dash_too(tmp_path):
+  done = inside("-mode", "report", "-workdir", str(tmp_path))
+  assert "no results.jsonl with exact match below it" in refusal(done)
+
+
 def test_mistake_leaves_the_process_with_one_line_too(tmp_path):
   done = run(TINY, "--config.train.stepz=3")
   assert "train.stepz" in refusal(done) and done.returncode == 2

@@ -3,12 +3,15 @@ line for every mistake."""
 
 import dataclasses
 import shutil
+import types
 
 import numpy as np
 import pytest
 import untrained
 from command import TINY, changed, inside, refused
 
+from lengthgen_jax.config import default_config
+from lengthgen_jax.config.build import build
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import (
   attention_statistics,
@@ -16,7 +19,8 @@ from lengthgen_jax.pipelines import (
   runs,
   training_probes,
 )
-from lengthgen_jax.probes import interventions
+from lengthgen_jax.probes import interventions, pages
+from lengthgen_jax.probes.pages import FigureInput
 from lengthgen_jax.probes.registry import PROBES, SORTING
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import TASKS
@@ -221,3 +225,29 @@ def test_watching_what_nothing_is_for_is_refused(tmp_path):
   assert "decoder-only models that sort" in str(caught.value)
   done = inside("--mode=probe", TINY, f"--workdir={tmp_path}")
   assert "nothing was trained there" in done.stderr
+
+
+@pytest.mark.parametrize(
+  ("task", "is_aligned", "length", "num_zeros"),
+  [("addition", False, 20, 0), ("addition", True, 20, 0)]
+  + [("addition", True, 3, 34), ("multiply_long", False, 6, 0)],
+)
+def test_long_inputs_are_drawn_without_zeros_but_with_their_marks(
+  task, is_aligned, length, num_zeros
+):
+  config = default_config(task)
+  if task == "addition":
+    config.arithmetic.aligned = is_aligned
+    config.data.update(width="fixed", fixed_width=21)
+    config.eval.lengths = (20,)
+  experiment = build(config)
+  batch = experiment.test_batch("equal", 0, np.arange(1), length, {})
+  keys = batch.keys if task == "multiply_long" else batch.source_keys
+  observation = types.SimpleNamespace(task=experiment.task, length=length)
+  drawn = FigureInput("", observation).drawn_tokens(keys)
+  tokens = np.flatnonzero(np.asarray(keys.segment[0]) >= 0)
+  assert len(tokens) > pages.MAX_TOKENS_WITH_ZEROS
+  left_out = sorted({*tokens} - {*drawn})
+  assert len(left_out) == num_zeros
+  if batch.source is not None:
+    assert not np.asarray(batch.source)[0, left_out].any()

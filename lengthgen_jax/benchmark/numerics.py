@@ -125,7 +125,7 @@ def training_step(name: str, workload: Workload) -> Computation:
   Attention is along lines if the workload has lines, else dense.
   """
   experiment = workload.experiment
-  spec = TrainSpec(experiment, workload.train, workload.sparse_plan)
+  spec = TrainSpec(experiment, workload.train, workload.plan_along_lines)
   step_spec = experiment.step_specs[0]
 
   def loss_and_gradients(params: dict, scaffold: dict) -> tuple:

@@ -272,7 +272,8 @@ def compare_with_dense(
     seed: the seed of the random inputs.
 
   Raises:
-    UsageError: the outputs of the task are not those of its transducer.
+    UsageError: an output of the task is not that of its transducer, or an input
+      of a batch is not what its coordinates say.
   """
   rng = np.random.default_rng(seed)
   rows, count = survey.rows_compared()

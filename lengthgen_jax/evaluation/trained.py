@@ -172,10 +172,9 @@ class Model:
     task are right; tokens that are not scored count as right.
 
     The outputs come from one teacher-forced pass. They are decoded instead if
-    the scaffold lets rows attend to future outputs, because teacher forcing
-    would show them the answer, or if they are too long for one pass to fit in
-    memory and decoding needs a cache of few keys. All examples have equally
-    many scored tokens.
+    bias.allow_leak is set, because teacher forcing could show rows the answer,
+    or if they are too long for one pass to fit in memory and decoding needs a
+    cache of few keys. All examples have equally many scored tokens.
     """
     if not self.needs_decoding(batch):
       return _matches(*self._matches_arguments(batch))

@@ -100,8 +100,9 @@ def measure_precisions(
 ) -> pathlib.Path:
   """Writes W/precision.jsonl, and returns the path of a figure of it.
 
-  Its rows say how long the lists are that the construction of Theorem 5.1 sorts
-  with numbers of few bits; see `precision.longest_lists`.
+  Its rows say how long the lists are that the construction of Theorem 5.1 of
+  the task hinting paper sorts if its parameters and activations are rounded to
+  a few significant bits; see `precision.longest_lists`.
   """
   rows = precision.longest_lists(
     experiment, config.eval.precisions, config.initial.longest

@@ -192,8 +192,9 @@ def write(path: pathlib.Path, card: dict, params: dict, lines: dict) -> None:
 
   Args:
     path: FOLDER/NAME, without a suffix; the folder is made if it is missing.
-    card: {field: value} of the CARD_FIELDS except "format", "name",
-      "parameters", "bytes" and "sha256", which follow from the other arguments.
+    card: {field: value} of the CARD_FIELDS except "format", which is always
+      FORMAT_VERSION, and "name", "parameters", "bytes" and "sha256", which
+      follow from the other arguments.
     params: the parameters, a pytree of float32 arrays.
     lines: the arrays of the model's bias file by name; {} if it has none.
 

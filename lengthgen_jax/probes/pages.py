@@ -53,11 +53,14 @@ class FigureInput(NamedTuple):
     if is_token.sum() <= MAX_TOKENS_WITH_ZEROS or not task.of_digits:
       return np.flatnonzero(is_token)
     is_target = segment == task.target_segment
-    # How many tokens of a segment have the same place.
-    strides = np.maximum([*task.strides, 1, 1], 1)
+    # How many tokens of a segment have the same place. (A grid has no strides.)
+    strides = np.ones(len(task.segments) + 2, int)
+    strides[: len(task.strides)] = np.maximum(task.strides, 1)
     place = np.where(is_target, left, right // strides[segment])
-    # A mark is the last token of the output, and the first of other segments.
-    is_mark = np.where(is_target, right, left) == 0
+    # Where numbers are padded, the last token of the output is a mark, and
+    # other segments begin with one, or with two if the digits of two operands
+    # alternate.
+    is_mark = np.where(is_target, right < 1, left < strides[segment])
     is_zero = (place > self.observation.length) & ~is_mark
     return np.flatnonzero(is_token & ~is_zero)
 

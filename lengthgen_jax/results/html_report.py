@@ -117,8 +117,13 @@ def _escape(text: str | None) -> str:
 
 
 def _names(curve: Curve) -> tuple[str, str]:
-  """Returns the method of a curve, and what else its name says: config fields
-  that were set, and conditions."""
+  """Returns the two parts into which a table divides a curve's name.
+
+  The first part is the first word of the method with the unusual settings that
+  `summary.model_name` adds, like "abc (retrain) LEAK". The second part is what
+  follows that word in the method, like config fields that were set, and the
+  conditions in which the curve differs from others.
+  """
   row = curve.rows[0]
   method, _, fields = row["method"].partition(" ")
   name = summary.model_name(row)

@@ -45,7 +45,8 @@ def farthest(task: str, method: str, rows: list[dict]) -> Bar | None:
   """Returns the bar of the longest length that a run's last stage gets right.
 
   A length counts as right if the median seed has at least 99 % exact match
-  there and at all shorter test lengths.
+  there and at all shorter test lengths, on one test set: that of
+  `summary.final_curve`.
 
   Args:
     task, method: as in Bar.

@@ -196,9 +196,10 @@ class MultiplyLong(NumberTask):
       segment=jnp.full(place.shape, self.target_segment, jnp.int32),
       left=jnp.stack([j, k], axis=1).astype(jnp.int32),
       right=jnp.stack([m - j, n - k], axis=1).astype(jnp.int32),
+      # Only marks at the beginning of a segment are no digits here.
       digit=jnp.full(place.shape, True),
     )
-    return Example(prompt, output, 0)
+    return Example(prompt, output, prefix_length=0)
 
   def sums(self, a: jax.Array, b: jax.Array) -> jax.Array:
     """Returns the digits [M, N + 1] of the running sums of a [N] times each

@@ -86,7 +86,8 @@ class Mesh:
   def shard_batch(self, batch: Any) -> Any:
     """Returns a batch whose examples are split over `data`.
 
-    Arrays that all examples share stay as they are.
+    Only arrays whose first axis has B entries are split. Others, which all
+    examples share, stay as they are.
 
     Args:
       batch: a tuple of pytrees; the first is an array [B, ...].

@@ -213,7 +213,8 @@ def sparse_bias(
   Instead of a value for every key, it holds the index and the bias of each
   row's few keys on lines. All other keys are left out, so config.closed must be
   -inf (Experiment.supports_sparse). The dense heads of `plan` have the mask as
-  their bias. The other arguments are those of `dense_bias`.
+  their bias. The other arguments are those of `dense_bias`, but `site` must be
+  in the scaffold.
   """
   values, index = scaffold[site].gather(rows, keys)
   is_open = values != CLOSED
