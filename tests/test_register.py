@@ -238,6 +238,15 @@ def test_transducer_that_leaves_its_states_is_refused():
       build.build(default_config(task.name))
 
 
+def test_a_bias_of_a_site_that_the_model_lacks_is_refused():
+  register.bias("crosses", lambda section, spec: {"cross": None})
+  config = default_config("sort")
+  config.model.kind, config.bias.kind = "decoder_only", "crosses"
+  experiment = build.build(config)
+  with pytest.raises(UsageError, match="cross-attention, .* model has self"):
+    build.make_scaffold(config, experiment)
+
+
 def test_hint_that_is_called_like_another_task_is_refused():
   class Nameless(HINTS["sort"]["count"]):
     pass

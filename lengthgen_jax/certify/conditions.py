@@ -73,7 +73,11 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
       not is_obstacle,
       f"certify: with this run's {field} a row depends on the length of the"
       f" input, or on what comes later; train with {field}={value}"
-      + (" or a cyclic index" if field.startswith("pos") else ""),
+      + (
+        ", or sinusoidal or learned with positions.cyclic_period"
+        if field.startswith("pos")
+        else ""
+      ),
     )
   check(
     task.axes == 1 or config.positions.kind == "none",
@@ -116,7 +120,7 @@ def _check_slopes(task: Task, site: str, lines: SiteLines) -> None:
   # The stride of each segment; 1 if it is missing here, or 0 (a segment of
   # fixed size). The rows of an encoder are single tokens of the prompt.
   strides = dict(enumerate(task.strides)) if site != "encoder" else {}
-  strides[WHOLE] = max(1, *task.strides) if site == "cross" else 1
+  strides[WHOLE] = max((1, *task.strides)) if site == "cross" else 1
   valid = np.asarray(lines.valid)
   for segment, step in zip(
     np.asarray(lines.segment)[valid],

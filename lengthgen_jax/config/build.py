@@ -74,7 +74,11 @@ def build(config: ConfigDict) -> Experiment:
 
 def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
   """Returns the scaffold that config.bias describes: by attention site, lines
-  or matrices with a leading axis of seeds, or of 1."""
+  or matrices with a leading axis of seeds, or of 1.
+
+  Raises:
+    UsageError: the bias does not fit the model.
+  """
   model = experiment.model.config
   spec = scaffolds.ScaffoldSpec(
     experiment.task,
@@ -84,7 +88,15 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     model.num_heads,
     tuple(config.seeds),
   )
-  return biases.BIASES[config.bias.kind](config.bias, spec)
+  scaffold = biases.BIASES[config.bias.kind](config.bias, spec)
+  sites = experiment.site_segments
+  for site in scaffold:
+    check(
+      site in sites,
+      f"bias.kind={config.bias.kind!r}: lines of {site}-attention, and this"
+      f" model has {', '.join(sites)}",
+    )
+  return scaffold
 
 
 def _tasks(config: ConfigDict) -> list[Task]:
