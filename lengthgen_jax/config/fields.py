@@ -371,7 +371,7 @@ TRAINING_FIELDS = {
     "kind": Field("none", OneOf(BIASES)),  # none, window, file
     "file": Field("", when=FROM_FILE),  # an .npz with lines or matrices
     "window": Field(1, NOT_NEGATIVE, when=WINDOW),  # w, tokens on each side
-    # both, previous (the less significant side alone)
+    # both, previous (the earlier rows' side alone)
     "sides": Field("both", OneOf(SIDES), when=WINDOW),
     # whether the encoder's self-attention has a window too
     "windowed_encoder": Field(False, when=WINDOW),
