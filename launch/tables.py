@@ -62,8 +62,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
   check(args.parallel > 0, f"--parallel={args.parallel}: must be positive")
   check(args.tables or args.pages or args.check, f"name a table: {names}")
   check(
-    not (args.check and (args.tables or args.plan or args.pages)),
-    "--check takes no tables, --plan or --pages",
+    not args.check
+    or not (args.tables or args.plan or args.pages or args.parallel > 1),
+    "--check takes no tables, --plan, --pages or --parallel",
   )
   runs.select(args.tables, args.size)  # raises if a name is unknown
   return args

@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import threading
 
 import command
 import pytest
@@ -453,21 +454,35 @@ def test_a_wrong_command_is_one_line(words, message, tables, capsys):
   assert line.startswith("tables: ") and message in line and not out
 
 
-def test_a_failed_run_leaves_the_others(tables, monkeypatch, capsys, tmp_path):
-  calls = []
+def test_a_run_beside_others_writes_to_its_log_until_it_is_stopped(tmp_path):
+  log, stop = tmp_path / "run.log", threading.Event()
+  assert runs.lengthgen(["--mode=models"], log=log, stop=stop) == 0
+  assert "| addition |" in log.read_text()
+  stop.set()
+  assert runs.lengthgen(["--mode=models"], log=log, stop=stop) != 0
 
-  def lengthgen(words, **_):
+
+@pytest.mark.parametrize("parallel", (1, 3))
+def test_a_failed_run_leaves_the_others(
+  parallel, tables, monkeypatch, capsys, tmp_path
+):
+  calls, logs = [], set()
+
+  def lengthgen(words, log, stop):
     calls.append(words)
+    logs.add(log and log.name)
     return 1
 
   monkeypatch.setattr(runs, "lengthgen", lengthgen)
   monkeypatch.setattr(provenance, "current_origin", lambda: HEADER)
   folders = [f"--root={tmp_path}", f"--results={tmp_path / 'docs'}"]
-  assert tables.main(["repeats", *folders]) == 1
+  flag = f"--parallel={parallel}"
+  assert tables.main(["repeats", flag, *folders]) == 1
   out, err = capsys.readouterr()
   assert len(calls) == 4 and "== 4 of 4" in out
-  assert err.startswith("tables: failed: sort-none, sort-none-repeats, ")
+  assert err.startswith("tables: failed: ") and "sort-none-repeats" in err
   assert err.endswith("; the same command tries again\n")
+  assert len(logs) == (4 if parallel > 1 else 1)  # None is the terminal
   assert not (tmp_path / "docs").exists()
 
 
