@@ -217,7 +217,9 @@ def small(task: str):
   tallies = []
   for group in survey.groups:
     tallies.append(Tally())
-    cases = sum(certificate.count_cases(layerwise, group, tallies[-1]))
+    cases = sum(
+      certificate.count_cases(layerwise.without_bounds, group, tallies[-1])
+    )
     assert cases == group.contexts.count == tallies[-1].cases
   dense = DenseLogits(experiment, scaffold, params, 64)
   return Model(experiment, scaffold, params), survey, layerwise, dense, tallies

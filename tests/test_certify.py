@@ -150,27 +150,14 @@ class Killed(BaseException):
 def test_a_count_cut_off_and_run_again_is_the_same(
   is_killed, tmp_path, monkeypatch
 ):
-  model, surveyed, layerwise, *_ = small("successor")
-  tallies = certify.tally_cases(True, model, surveyed, layerwise, tmp_path)
-  # After the first chunk with a bound that is not below its margin there are
-  # none.
-  unbounded = [tally.unbounded for tally in tallies]
-  (first,) = np.flatnonzero([tally.unsure for tally in tallies])
-  cases = [tally.cases for tally in tallies]
-  assert unbounded[:first] == [0] * first
-  assert unbounded[first + 1 :] == cases[first + 1 :]
-  assert sum(unbounded) > 0
-  assert (cases[first] - unbounded[first]) % 128 == 0 or not unbounded[first]
-  (tmp_path / certify.PARTIAL).unlink(missing_ok=True)
-  chunks = [-(-group.contexts.count // 128) for group in surveyed.groups]
-  before = sum(chunks[: np.argmax(chunks)])
+  model, surveyed, layerwise, _, unbounded = small("successor")
   add, calls = Tally.add, []
 
   def add_some(tally, *args):
     calls.append(args)
-    if len(calls) == before + 2:
+    if len(calls) == num_bounded + before + 2:
       monkeypatch.setattr(certify, "SAVE_SECONDS", -1)
-    if len(calls) == before + 3:  # in the middle of a group
+    if len(calls) == num_bounded + before + 3:  # in the middle of a group
       monkeypatch.setattr(certify, "SAVE_SECONDS", 99)
       if is_killed:
         raise Killed
@@ -178,19 +165,59 @@ def test_a_count_cut_off_and_run_again_is_the_same(
     add(tally, *args)
 
   monkeypatch.setattr(Tally, "add", add_some)
+  chunks = [-(-group.contexts.count // 128) for group in surveyed.groups]
+  num_bounded = before = sum(chunks)  # which is never reached
+  tallies = certify.tally_cases(True, model, surveyed, layerwise, tmp_path)
+  # After the first chunk with a bound that is not below its margin there are
+  # none, and all cases are tried without.
+  num_bounded = len(calls) - sum(chunks)
+  assert 0 < num_bounded < sum(chunks)
+  (first,) = np.flatnonzero([tally.unsure for tally in tallies])
+  for index, (tally, other) in enumerate(zip(tallies, unbounded, strict=True)):
+    bounded = tally.cases - tally.unbounded
+    assert (tally.cases, tally.wrong) == (other.cases, other.wrong)
+    assert tally.thin == other.thin and tally.histogram == other.histogram
+    assert index == first or bounded == tally.cases * (index < first)
+  assert (
+    0 < tallies[first].cases - tallies[first].unbounded <= num_bounded * 128
+  )
+  (tmp_path / certify.PARTIAL).unlink()
+  before, calls[:] = sum(chunks[: np.argmax(chunks)]), []
   args = surveyed, layerwise, tmp_path
   with pytest.raises(Killed if is_killed else Interrupted):
     certify.tally_cases(True, model, *args)
-  partial = json.loads((tmp_path / certify.PARTIAL).read_text())
-  assert partial["chunks"] == 2 + (not is_killed)
+  saved = json.loads((tmp_path / certify.PARTIAL).read_text())
+  assert saved["unbounded"]["chunks"] == 2 + (not is_killed)
   assert certify.tally_cases(True, model, *args) == tallies
   # Nothing was counted twice.
-  assert len(calls) == sum(chunks) + is_killed
+  assert len(calls) == num_bounded + sum(chunks) + is_killed
   # Another model starts anew.
   params = jax.tree.map(lambda x: x + 1, model.params)
-  calls[:] = [None] * sum(chunks)
+  calls[:] = [None] * 2 * sum(chunks)
   certify.tally_cases(True, dataclasses.replace(model, params=params), *args)
-  assert len(calls) == 2 * sum(chunks)
+  assert len(calls) > 3 * sum(chunks)
+
+
+def test_many_cases_are_tried_without_bounds_first(tmp_path, monkeypatch):
+  """A wrong model is then found without any bound; a right one has them."""
+  model, surveyed, layerwise, _, unbounded = small("successor")
+  monkeypatch.setattr(certify, "MANY_CASES", 0)
+  args = True, model, surveyed, layerwise, tmp_path
+  assert certify.tally_cases(*args) == unbounded
+  assert all(tally.unbounded == tally.cases for tally in unbounded)
+  (tmp_path / certify.PARTIAL).unlink()
+  answer = lambda field, contexts, logits, end: np.full(len(contexts), 1e9)
+  monkeypatch.setattr(certificate, "margins", answer)
+  tallies = certify.tally_cases(*args)
+  assert not any(tally.unbounded or tally.unsure for tally in tallies)
+  assert all(0 < tally.rounding < 1e9 for tally in tallies)
+  # A kept state of the bounds is not taken for one of all cases.
+  saved = json.loads((tmp_path / certify.PARTIAL).read_text())
+  counts = [
+    sum(tally["cases"] for tally in saved[name]["tallies"])
+    for name in ("bounded", "unbounded")
+  ]
+  assert counts == [surveyed.cases] * 2
 
 
 def test_a_count_may_end_where_the_narrowest_fail(tmp_path):

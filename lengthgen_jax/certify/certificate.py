@@ -128,6 +128,19 @@ class Tally:
     ]
     self.thin = sorted([*self.thin, *chunk_thin])[:MAX_THIN]
 
+  def with_bounds(self, bounded: "Tally") -> "Tally":
+    """Returns this tally, made without bounds, with those of another one.
+
+    `bounded` is the tally of the first contexts of the same receptive field.
+    """
+    return dataclasses.replace(
+      self,
+      rounding=bounded.rounding,
+      share=bounded.share,
+      unsure=bounded.unsure,
+      unbounded=self.cases - bounded.cases,
+    )
+
 
 def margins(
   field: ReceptiveField,
@@ -197,11 +210,11 @@ def count_cases(
 
   The rounding of right contexts whose margin is not above its bound is bounded
   again, in float64: of at most MAX_REFINED of them, as long as the tally has no
-  wrong context. After a chunk with a context whose bound is not below its
-  margin even so, contexts are tried without bounds, which prove nothing then.
+  wrong context. A chunk with a context whose bound is not below its margin even
+  so is the last one, since others would prove nothing then.
 
   Args:
-    layerwise: computes the logits of contexts.
+    layerwise: computes the logits of contexts, with or without bounds.
     group: the rows of one receptive field, with its contexts.
     tally: the tally of this receptive field.
     num_done: how many of the first chunks the tally has already.
@@ -211,28 +224,24 @@ def count_cases(
   """
   field, contexts = group.receptive_field, group.contexts
   end, refined = layerwise.transducer.task.end, 0
-  for version in (layerwise, layerwise.without_bounds):
-    chunks = contexts.chunks(version.chunk_size)
-    chunks = itertools.islice(chunks, num_done, None)
-    results = version.chunk_logits(field, chunks, contexts.count)
-    for chunk, logits, errors in results:
-      chunk_margins, rounding = margins(field, chunk, logits, end), None
-      if version.group:
-        rounding = bounds(field, chunk, errors, end)
-        is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
-        refined += is_unsure.sum()
-        is_hopeless = refined > MAX_REFINED or tally.wrong
-        if is_unsure.any() and not is_hopeless:
-          unsure = chunk[is_unsure]
-          logits, errors = layerwise.precise(field, unsure)
-          chunk_margins[is_unsure] = margins(field, unsure, logits, end)
-          rounding[is_unsure] = bounds(field, unsure, errors, end)
-      tally.add(chunk, chunk_margins, rounding)
-      num_done += 1
-      yield len(chunk)
-      if version.group and tally.unsure:
-        break
-    else:
+  chunks = contexts.chunks(layerwise.chunk_size)
+  chunks = itertools.islice(chunks, num_done, None)
+  results = layerwise.chunk_logits(field, chunks, contexts.count)
+  for chunk, logits, errors in results:
+    chunk_margins, rounding = margins(field, chunk, logits, end), None
+    if layerwise.group:
+      rounding = bounds(field, chunk, errors, end)
+      is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
+      refined += is_unsure.sum()
+      is_hopeless = refined > MAX_REFINED or tally.wrong
+      if is_unsure.any() and not is_hopeless:
+        unsure = chunk[is_unsure]
+        logits, errors = layerwise.precise(field, unsure)
+        chunk_margins[is_unsure] = margins(field, unsure, logits, end)
+        rounding[is_unsure] = bounds(field, unsure, errors, end)
+    tally.add(chunk, chunk_margins, rounding)
+    yield len(chunk)
+    if tally.unsure:
       return
 
 
@@ -388,13 +397,16 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
   is_bounded = counted["rounding"] is not None
   measured = counted["measured_rounding"]
   num_bounded = counted["cases"] - counted["unbounded"]
-  noise = (
-    f"rounding at most {counted['rounding']:.2g}, nowhere more than"
-    f" {counted['share']:.1%} of a margin"
-    if is_bounded
-    else f"rounding measured at most {measured:.2g}, its bound above"
-    f" {counted['unsure']:,} of {num_bounded:,} margins"
-  )
+  noise = f"rounding measured at most {measured:.2g}"
+  if is_bounded:
+    noise = (
+      f"rounding at most {counted['rounding']:.2g}, nowhere more than"
+      f" {counted['share']:.1%} of a margin"
+    )
+  elif num_bounded:
+    noise += (
+      f", its bound above {counted['unsure']:,} of {num_bounded:,} margins"
+    )
   if counted["unbounded"]:
     is_wrong = margin <= -CERTAIN_FACTOR * measured
   else:  # more margins are negative than rounding can change the sign of

@@ -11,6 +11,7 @@ import json
 import pathlib
 import sys
 import time
+from functools import partial
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -31,6 +32,7 @@ from lengthgen_jax.training.mesh import AnyHostFlag
 
 PARTIAL = "certificate_partial.json"
 SAVE_SECONDS = 10  # between two writes of PARTIAL
+MANY_CASES = 100_000  # more than that are tried without bounds first
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
@@ -234,6 +236,7 @@ def _results(
   )
   tallies = tally_cases(exhaustive, model, survey, layerwise, folder)
   cases, widths = sum(x.cases for x in tallies), [row.width for row in rows]
+  unbounded = sum(tally.unbounded for tally in tallies)
   share = max(tally.share for tally in tallies)
   rounding = max(tally.rounding for tally in tallies)
   fields = {
@@ -241,11 +244,11 @@ def _results(
     "complete": cases == survey.cases,
     "wrong": sum(tally.wrong for tally in tallies),
     "margin": min(tally.margin for tally in tallies),
-    # None if a case's bound is not below its own margin.
-    "rounding": rounding if share < 1 else None,
-    "share": share,
+    # None if a case's bound is not below its own margin, or none was computed.
+    "rounding": None if share >= 1 or unbounded else rounding,
+    "share": None if unbounded == cases else share,
     "unsure": sum(tally.unsure for tally in tallies),
-    "unbounded": sum(tally.unbounded for tally in tallies),
+    "unbounded": unbounded,
     "measured_rounding": comparison.difference,
     "measured_rows": comparison.num_margins,
     "exceeding": comparison.exceeding,
@@ -275,30 +278,68 @@ def tally_cases(
 ) -> list[Tally]:
   """Tries the cases of each receptive field, and returns their tallies.
 
-  It resumes where an earlier call was interrupted. After a chunk with a context
-  whose bound on rounding is not below its margin, cases are tried without
-  bounds.
+  Bounds on rounding take most of the time. Many cases are therefore tried
+  without bounds first, and with bounds only if all are right. The first chunk
+  with a context whose bound is not below its margin ends the bounding: the
+  tallies are then those without bounds, with the bounds found until there.
 
   Args:
     exhaustive: whether to go on after a receptive field with wrong cases; if
       not, those after the first such field have no tally.
     model: the model that is certified.
     survey: its receptive fields.
-    layerwise: computes the logits of cases.
-    folder: the folder of PARTIAL, which holds the tallies so far.
+    layerwise: computes the logits of cases, with bounds.
+    folder: the folder of PARTIAL, which holds the tallies so far, so that
+      another call resumes where this one was interrupted.
 
   Raises:
     Interrupted: SIGTERM or SIGINT came; the tallies so far are saved.
   """
-  path = folder / PARTIAL
+  try_cases = partial(_try_cases, exhaustive, model, survey, folder / PARTIAL)
+  unbounded = []
+  if survey.cases > MANY_CASES:
+    unbounded = try_cases(layerwise.without_bounds)
+    if any(tally.wrong for tally in unbounded):
+      return unbounded
+  bounded = try_cases(layerwise)
+  if not any(tally.unsure for tally in bounded):
+    return bounded
+  unbounded = unbounded or try_cases(layerwise.without_bounds)
+  bounded += [Tally()] * (len(unbounded) - len(bounded))
+  return [
+    tally.with_bounds(first)
+    for tally, first in zip(unbounded, bounded, strict=False)
+  ]
+
+
+def _try_cases(
+  exhaustive: bool,
+  model: Model,
+  survey: Survey,
+  path: pathlib.Path,
+  layerwise: LayerwiseLogits,
+) -> list[Tally]:
+  """Tries the cases of each receptive field, with bounds or without.
+
+  With bounds, it ends after a chunk with a context whose bound is not below its
+  margin. `path` is that of PARTIAL; for the rest see `tally_cases`.
+  """
   key = [certificate.checksum(model), survey.cases, layerwise.chunk_size]
-  partial = json.loads(path.read_text()) if path.exists() else {}
-  if partial.get("key") != key:  # of another model, or other cases
-    partial = {}
-  tallies = [Tally(**fields) for fields in partial.get("tallies", ())]
+  saved = json.loads(path.read_text()) if path.exists() else {}
+  if saved.get("key") != key:  # of another model, or other cases
+    saved = {"key": key}
+  name = "bounded" if layerwise.group else "unbounded"
+  state = saved.setdefault(name, {"tallies": [], "chunks": 0})
+  tallies = [Tally(**fields) for fields in state["tallies"]]
   # In the last of these tallies, so many chunks are counted.
-  last_tallied, chunks = len(tallies) - 1, partial.get("chunks", 0)
+  last_tallied, chunks = len(tallies) - 1, state["chunks"]
   saved_at, any_host_stops = time.monotonic(), AnyHostFlag(model.mesh)
+
+  def save() -> None:
+    tally_fields = list(map(dataclasses.asdict, tallies))
+    saved[name] = {"tallies": tally_fields, "chunks": chunks}
+    records.write_text(path, json.dumps(saved))
+
   bar = tqdm(
     total=survey.cases,
     initial=sum(tally.cases for tally in tallies),
@@ -306,7 +347,7 @@ def tally_cases(
     unit_scale=True,
     mininterval=1 if sys.stderr.isatty() else 10,
     disable=not hosts.is_primary(),
-    desc=f"seed {model.seed}",
+    desc=f"seed {model.seed}, {name}",
   )
   with stop_signals() as signals, bar:
     for index, group in enumerate(survey.groups):
@@ -315,9 +356,8 @@ def tally_cases(
       if index > last_tallied:
         tallies.append(Tally())
         chunks = 0
-      # Where one bound is not below its margin, others prove nothing.
-      if any(tally.unsure for tally in tallies):
-        layerwise = layerwise.without_bounds
+      if tallies[index].unsure:  # saved after the last chunk with bounds
+        break
       for count in certificate.count_cases(
         layerwise, group, tallies[index], chunks
       ):
@@ -327,9 +367,7 @@ def tally_cases(
         margin = min(tally.margin for tally in tallies)
         bar.set_postfix_str(f"smallest margin {margin:.3g}", refresh=False)
         if stop or time.monotonic() - saved_at > SAVE_SECONDS:
-          tally_fields = list(map(dataclasses.asdict, tallies))
-          record = {"key": key, "tallies": tally_fields, "chunks": chunks}
-          records.write_text(path, json.dumps(record))
+          save()
           saved_at = time.monotonic()
         if stop:
           done = sum(tally.cases for tally in tallies)
@@ -337,6 +375,7 @@ def tally_cases(
             f"stopped after {done:,} of {survey.cases:,} cases, kept; the same"
             " command goes on from there"
           )
-      if tallies[index].wrong and not exhaustive:
-        return tallies
+      if tallies[index].unsure or (tallies[index].wrong and not exhaustive):
+        break
+  save()
   return tallies
