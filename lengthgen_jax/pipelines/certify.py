@@ -325,7 +325,7 @@ def _try_cases(
   margin. `path` is that of PARTIAL; for the rest see `tally_cases`.
   """
   key = [certificate.checksum(model), survey.cases, layerwise.chunk_size]
-  saved = json.loads(path.read_text()) if path.exists() else {}
+  saved: dict = json.loads(path.read_text()) if path.exists() else {}
   if saved.get("key") != key:  # of another model, or other cases
     saved = {"key": key}
   name = "bounded" if layerwise.group else "unbounded"
