@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from local_models import small
+from ml_collections import ConfigDict
 
 from lengthgen_jax.certify import certificate, survey
 from lengthgen_jax.certify.certificate import Tally
@@ -19,6 +20,8 @@ from lengthgen_jax.pipelines import certify
 
 LENGTHS = {"successor": (1, 2), "parity": (1, 5), "modular": (1, 3)}
 LENGTHS |= {"increment": (1, 2)}  # zero is no token of value 0
+EXHAUSTIVE = ConfigDict({"exhaustive": True, "max_refined": 20_000})
+FIRST_WRONG = ConfigDict({"exhaustive": False, "max_refined": 20_000})
 by_task = pytest.mark.parametrize("task", LENGTHS)
 
 
@@ -167,7 +170,9 @@ def test_a_count_cut_off_and_run_again_is_the_same(
   monkeypatch.setattr(Tally, "add", add_some)
   chunks = [-(-group.contexts.count // 128) for group in surveyed.groups]
   num_bounded = before = sum(chunks)  # which is never reached
-  tallies = certify.tally_cases(True, model, surveyed, layerwise, tmp_path)
+  tallies = certify.tally_cases(
+    EXHAUSTIVE, model, surveyed, layerwise, tmp_path
+  )
   # After the first chunk with a bound that is not below its margin there are
   # none, and all cases are tried without.
   num_bounded = len(calls) - sum(chunks)
@@ -185,16 +190,18 @@ def test_a_count_cut_off_and_run_again_is_the_same(
   before, calls[:] = sum(chunks[: np.argmax(chunks)]), []
   args = surveyed, layerwise, tmp_path
   with pytest.raises(Killed if is_killed else Interrupted):
-    certify.tally_cases(True, model, *args)
+    certify.tally_cases(EXHAUSTIVE, model, *args)
   saved = json.loads((tmp_path / certify.PARTIAL).read_text())
   assert saved["unbounded"]["chunks"] == 2 + (not is_killed)
-  assert certify.tally_cases(True, model, *args) == tallies
+  assert certify.tally_cases(EXHAUSTIVE, model, *args) == tallies
   # Nothing was counted twice.
   assert len(calls) == num_bounded + sum(chunks) + is_killed
   # Another model starts anew.
   params = jax.tree.map(lambda x: x + 1, model.params)
   calls[:] = [None] * 2 * sum(chunks)
-  certify.tally_cases(True, dataclasses.replace(model, params=params), *args)
+  certify.tally_cases(
+    EXHAUSTIVE, dataclasses.replace(model, params=params), *args
+  )
   assert len(calls) > 3 * sum(chunks)
 
 
@@ -202,7 +209,7 @@ def test_many_cases_are_tried_without_bounds_first(tmp_path, monkeypatch):
   """A wrong model is then found without any bound; a right one has them."""
   model, surveyed, layerwise, _, unbounded = small("successor")
   monkeypatch.setattr(certify, "MANY_CASES", 0)
-  args = True, model, surveyed, layerwise, tmp_path
+  args = EXHAUSTIVE, model, surveyed, layerwise, tmp_path
   assert certify.tally_cases(*args) == unbounded
   assert all(tally.unbounded == tally.cases for tally in unbounded)
   (tmp_path / certify.PARTIAL).unlink()
@@ -226,7 +233,7 @@ def test_a_count_may_end_where_the_narrowest_fail(tmp_path):
   layerwise = LayerwiseLogits(
     model.experiment, model.params, surveyed.transducer, chunk_size=4
   )
-  first = certify.tally_cases(False, model, surveyed, layerwise, tmp_path)
+  first = certify.tally_cases(FIRST_WRONG, model, surveyed, layerwise, tmp_path)
   assert 0 < len(first) < len(tallies)
   assert not any(tally.wrong for tally in first[:-1])
   counts = lambda tallies: [(tally.cases, tally.wrong) for tally in tallies]
@@ -243,7 +250,9 @@ def test_a_certificate_is_kept_if_it_says_all_that_is_asked():
   model, *_ = small("successor")
   same = {"checksum": certificate.checksum(model), "receptive_fields": [1]}
   is_valid = lambda exhaustive, **fields: certify.is_valid(
-    same | fields, exhaustive, model
+    same | fields,
+    ConfigDict({"exhaustive": exhaustive, "max_refined": 7}),
+    model,
   )
   assert is_valid(True, complete=True) and is_valid(False, complete=True)
   assert is_valid(False, complete=False) and not is_valid(True, complete=False)
@@ -253,7 +262,13 @@ def test_a_certificate_is_kept_if_it_says_all_that_is_asked():
   lines = model.scaffold["self"]
   lines = lines._replace(value=np.asarray(lines.value) - 1)
   other = dataclasses.replace(model, scaffold=model.scaffold | {"self": lines})
-  assert not certify.is_valid(same | {"complete": True}, True, other)
+  assert not certify.is_valid(same | {"complete": True}, EXHAUSTIVE, other)
+  # Right, but without a bound, unless as many cases were bounded again.
+  right = {"complete": True, "value": 1, "rounding": None}
+  assert is_valid(True, **right | {"rounding": 0.5})
+  assert not is_valid(True, **right)
+  assert not is_valid(True, **right, max_refined=6)
+  assert is_valid(True, **right, max_refined=7)
 
 
 # Verdicts.

@@ -388,7 +388,7 @@ def test_bounds_of_spectral_norms_are_above_and_near_them():
 # What depends on the bounds.
 
 
-def test_unsure_contexts_are_computed_again_in_float64(monkeypatch):
+def test_unsure_contexts_are_computed_again_in_float64():
   contexts = np.arange(6, dtype=np.uint8)[:, None]
   field = types.SimpleNamespace(answer_column=0)
   logits = np.float32(5 * np.eye(6))
@@ -414,10 +414,12 @@ def test_unsure_contexts_are_computed_again_in_float64(monkeypatch):
   chunks = types.SimpleNamespace(chunks=lambda size: two_chunks, count=12)
   group = survey.RowGroup(field, [], chunks)
 
-  def tally_of(**counts):
+  def tally_of(max_refined=4, **counts):
     tally = certificate.Tally(**counts)
-    # The second chunk is not tried, after an unsure context.
-    assert sum(certificate.count_cases(layerwise, group, tally)) == 6
+    counted = certificate.count_cases(
+      layerwise, group, tally, max_refined=max_refined
+    )
+    assert sum(counted) == 6  # not the second chunk, after an unsure context
     return tally
 
   # A bound is twice the error of a logit, so that a margin of 5 is sure if that
@@ -428,8 +430,7 @@ def test_unsure_contexts_are_computed_again_in_float64(monkeypatch):
   refined.clear()
   tally = tally_of(wrong=1)  # no proof in any case
   assert not refined and tally.unsure == 4 and tally.share == np.inf
-  monkeypatch.setattr(certificate, "MAX_REFINED", 3)
-  assert tally_of().unsure == 4 and not refined
+  assert tally_of(max_refined=3).unsure == 4 and not refined
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,6 @@ THIN_MARGIN = 4.0
 MAX_THIN = 2048
 MAX_SHOWN = 32
 HISTOGRAM_EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
-# The most contexts of a receptive field whose rounding is bounded again, in a
-# way that is tighter and takes twenty times as long.
-MAX_REFINED = 20_000
 ULPS = 2  # Comparison.difference is at least so many ulps of the largest logit
 # Where a context's bound on rounding is not below its margin, all margins must
 # be this many times the largest rounding that was measured; and where contexts
@@ -204,20 +201,26 @@ def margin_shares(margins: np.ndarray, rounding: np.ndarray) -> np.ndarray:
 
 
 def count_cases(
-  layerwise: LayerwiseLogits, group: RowGroup, tally: Tally, num_done: int = 0
+  layerwise: LayerwiseLogits,
+  group: RowGroup,
+  tally: Tally,
+  num_done: int = 0,
+  *,
+  max_refined: int = 0,
 ) -> Iterator[int]:
   """Checks the contexts of a group in chunks and adds them to a tally.
 
   The rounding of right contexts whose margin is not above its bound is bounded
-  again, in float64: of at most MAX_REFINED of them, as long as the tally has no
-  wrong context. A chunk with a context whose bound is not below its margin even
-  so is the last one, since others would prove nothing then.
+  again, in float64: of at most `max_refined` of them, as long as the tally has
+  no wrong context. A chunk with a context whose bound is not below its margin
+  even so is the last one, since others would prove nothing then.
 
   Args:
     layerwise: computes the logits of contexts, with or without bounds.
     group: the rows of one receptive field, with its contexts.
     tally: the tally of this receptive field.
     num_done: how many of the first chunks the tally has already.
+    max_refined: the most contexts that are bounded again.
 
   Yields:
     The number of contexts of each chunk, once it has been added.
@@ -233,7 +236,7 @@ def count_cases(
       rounding = bounds(field, chunk, errors, end)
       is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
       refined += is_unsure.sum()
-      is_hopeless = refined > MAX_REFINED or tally.wrong
+      is_hopeless = refined > max_refined or tally.wrong
       if is_unsure.any() and not is_hopeless:
         unsure = chunk[is_unsure]
         logits, errors = layerwise.precise(field, unsure)

@@ -499,6 +499,10 @@ READING_FIELDS = {
     "max_cases": Field(1e9, POSITIVE),  # more cases are not tried
     # whether cases are tried after the first receptive field with wrong ones
     "exhaustive": True,
+    # the most cases of a receptive field whose rounding is bounded again, more
+    # tightly and in 20 times the time; 10^9 bounds that of every right model
+    # that can be bounded
+    "max_refined": Field(20_000, NOT_NEGATIVE),
     # whether pretrained/checker.py, which shares no code with the first
     # checker, must prove the same; it takes up to a minute for each seed
     "second_checker": False,

@@ -245,12 +245,13 @@ COPYING = [
   TableRow("reverse", "RoPE", f"{ASENTMAX}reverse,rope"),
   *abc_rows("reverse", f"{ASENTMAX}reverse,abc", abc={512: 56.7}),
 ]
-# The protocol's four tasks on equal compute: the four models of others have as
-# many steps (EQUAL; no target ends them early), the same batch, model size and
-# layers. Our own models keep the steps and layers of their presets. The
-# published numbers are those of table 1 of arXiv 2506.16640, as its
-# replications quote them; we take its softmax to have NAPE.
-EQUAL = {"train.steps": 16_000, "train.target_exact_match": 2.0}
+# The protocol's four tasks on equal compute: the four models of others have the
+# same batch and model size as ours. In sorting they have as many steps as ours,
+# and no target ends them early; in the other tasks they have up to 8 000 steps,
+# until 99.5 % are right in range, as the first stage of our ABC has. Published
+# are the numbers of table 1 of arXiv 2506.16640, as its replications quote them;
+# we take its softmax to have NAPE.
+SORTING_STEPS = {"train.steps": 16_000, "train.target_exact_match": 2.0}
 SOFTMAX_PUBLISHED: dict[str, dict] = {
   "sort": {64: 100, 128: 0, 256: 0, 512: 0},
   "copy": {64: 100, 128: 100, 256: 99.9, 512: 99.9, 4096: 85.5},
@@ -277,7 +278,13 @@ PROTOCOL = [
   for task, ours in OURS.items()
   for row in (
     *(
-      TableRow(task, model, f"{ASENTMAX}{task},{method}", published, EQUAL)
+      TableRow(
+        task,
+        model,
+        f"{ASENTMAX}{task},{method}",
+        published,
+        SORTING_STEPS if task == "sort" else {},
+      )
       for model, method, published in (
         ("RoPE", "rope", {}),
         ("RoPE, scalable softmax", "ssmax", {}),
@@ -442,15 +449,17 @@ FURTHER_TABLES = {
   ),
   "protocol": Table(
     "ASEntmax's protocol on equal compute (arXiv 2506.16640, table 1)",
-    "Trained on 32 to 64 symbols (recall: a context of so many tokens): 16 000"
-    " steps of 32 examples, model size 64, four heads, as many layers as in the"
-    " paper (ours three in sorting, not two). Published beside it: 156 250 to"
+    "Trained on 32 to 64 symbols (recall: a context of so many tokens):"
+    " batches of 32 examples, model size 64, four heads, as many layers as in"
+    " the paper (ours three in sorting, not two). Sorting has 16 000 steps, the"
+    " other tasks at most 8 000: they stop at 99.5 % in range, and so does the"
+    " first stage of ABC, which is followed by 500 steps (recall by our best:"
+    " 16 000). Published beside it: 156 250 to"
     " 390 625 steps of 128, model size 256 (recall 512), Gemma-2 blocks, an end"
     " token, the best of three seeds and several learning rates, quoted by"
     " replications; its softmax is taken to have NAPE. Ours: repetition data in"
     " sorting where it is not said to be uniform, no positions in sorting; copy"
-    " and reverse by ABC, which stops at 99.5 % in range and trains again for"
-    " 500 steps, fewer in all.",
+    " and reverse by ABC.",
     PROTOCOL,
     source="ASEntmax",
     sizes=CPU,

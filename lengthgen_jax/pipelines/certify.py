@@ -81,7 +81,7 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   for model in models:
     start, seed = time.perf_counter(), str(model.seed)
     result = previous.get(seed, {})
-    if not is_valid(result, section.exhaustive, model):
+    if not is_valid(result, section, model):
       result = certify_model(section, model, folder)
     if (
       section.second_checker
@@ -143,18 +143,23 @@ def check_certifiable(models: list[Model]) -> None:
     conditions.check_certifiable(model.experiment, model.scaffold)
 
 
-def is_valid(previous: dict, exhaustive: bool, model: Model) -> bool:
+def is_valid(previous: dict, section: ConfigDict, model: Model) -> bool:
   """Returns whether an earlier certificate stands for a new one.
 
   Args:
     previous: the earlier certificate; {} if there is none.
-    exhaustive: whether all cases must have been tried.
+    section: config.certify: whether all cases must have been tried, and how
+      many bounded again if some have no bound.
     model: the model, of whose very parameters it must be.
   """
+  is_bounded = (
+    previous.get("value") != 1 or previous.get("rounding") is not None
+  )
   return bool(
     previous.get("checksum") == certificate.checksum(model)
     and previous.get("receptive_fields")
-    and (previous["complete"] or not exhaustive)
+    and (previous["complete"] or not section.exhaustive)
+    and (is_bounded or previous.get("max_refined", 0) >= section.max_refined)
   )
 
 
@@ -212,17 +217,17 @@ def certify_model(
     f"seed {model.seed}: {cost} (about {max(survey.cases / 5e4, 10):.0f} s on"
     f" two cores); the row with the most depends on {dependencies}"
   )
-  return fields | _results(section.exhaustive, model, survey, folder)
+  fields["max_refined"] = section.max_refined
+  return fields | _results(section, model, survey, folder)
 
 
 def _results(
-  exhaustive: bool, model: Model, survey: Survey, folder: pathlib.Path
+  section: ConfigDict, model: Model, survey: Survey, folder: pathlib.Path
 ) -> dict:
   """Tries the cases of a survey, and returns the fields of a certificate that
   depend on them.
 
-  Unless `exhaustive`, it stops after the first receptive field with wrong
-  cases. It raises what `certify_model` does.
+  The arguments are those of `tally_cases`; it raises what `certify_model` does.
   """
   experiment, params, mesh = model.experiment, model.params, model.mesh
   layerwise = LayerwiseLogits(experiment, params, survey.transducer, mesh=mesh)
@@ -234,7 +239,7 @@ def _results(
   comparison = certificate.compare_with_dense(
     layerwise, survey, dense, model.seed
   )
-  tallies = tally_cases(exhaustive, model, survey, layerwise, folder)
+  tallies = tally_cases(section, model, survey, layerwise, folder)
   cases, widths = sum(x.cases for x in tallies), [row.width for row in rows]
   unbounded = sum(tally.unbounded for tally in tallies)
   share = max(tally.share for tally in tallies)
@@ -270,7 +275,7 @@ def _results(
 
 
 def tally_cases(
-  exhaustive: bool,
+  section: ConfigDict,
   model: Model,
   survey: Survey,
   layerwise: LayerwiseLogits,
@@ -284,8 +289,8 @@ def tally_cases(
   tallies are then those without bounds, with the bounds found until there.
 
   Args:
-    exhaustive: whether to go on after a receptive field with wrong cases; if
-      not, those after the first such field have no tally.
+    section: config.certify. Unless it is `exhaustive`, receptive fields after
+      the first one with wrong cases have no tally.
     model: the model that is certified.
     survey: its receptive fields.
     layerwise: computes the logits of cases, with bounds.
@@ -295,7 +300,7 @@ def tally_cases(
   Raises:
     Interrupted: SIGTERM or SIGINT came; the tallies so far are saved.
   """
-  try_cases = partial(_try_cases, exhaustive, model, survey, folder / PARTIAL)
+  try_cases = partial(_try_cases, section, model, survey, folder / PARTIAL)
   unbounded = []
   if survey.cases > MANY_CASES:
     unbounded = try_cases(layerwise.without_bounds)
@@ -313,7 +318,7 @@ def tally_cases(
 
 
 def _try_cases(
-  exhaustive: bool,
+  section: ConfigDict,
   model: Model,
   survey: Survey,
   path: pathlib.Path,
@@ -324,7 +329,8 @@ def _try_cases(
   With bounds, it ends after a chunk with a context whose bound is not below its
   margin. `path` is that of PARTIAL; for the rest see `tally_cases`.
   """
-  key = [certificate.checksum(model), survey.cases, layerwise.chunk_size]
+  counts = survey.cases, layerwise.chunk_size, section.max_refined
+  key = [certificate.checksum(model), *counts]
   saved: dict = json.loads(path.read_text()) if path.exists() else {}
   if saved.get("key") != key:  # of another model, or other cases
     saved = {"key": key}
@@ -359,7 +365,11 @@ def _try_cases(
       if tallies[index].unsure:  # saved after the last chunk with bounds
         break
       for count in certificate.count_cases(
-        layerwise, group, tallies[index], chunks
+        layerwise,
+        group,
+        tallies[index],
+        chunks,
+        max_refined=section.max_refined,
       ):
         chunks += 1
         stop = any_host_stops(bool(signals))
@@ -375,7 +385,9 @@ def _try_cases(
             f"stopped after {done:,} of {survey.cases:,} cases, kept; the same"
             " command goes on from there"
           )
-      if tallies[index].unsure or (tallies[index].wrong and not exhaustive):
+      if tallies[index].unsure:
+        break
+      if tallies[index].wrong and not section.exhaustive:
         break
   save()
   return tallies

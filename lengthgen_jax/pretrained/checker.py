@@ -41,7 +41,6 @@ Line = namedtuple("Line", "row_segment segment anchor matrix intercept value")
 ANY, LEFT, RIGHT = -1, 0, 1  # a line's row_segment; anchors
 MAX_CLASSES, MAX_CONTEXTS = 10**5, 3 * 10**8  # of a model, of a row
 CHUNK_SIZE = 1 << 13  # contexts that are evaluated at once
-TIGHT_BOUND_LIMIT = 50_000  # contexts of a node; the tight bound is slow
 # Unit roundoff of float32, slightly larger because of the roundings in float64.
 UNIT = 2.0**-24 * (1 + 2.0**-20)
 ULPS, TINY = 4, 2.0**-100  # errors of exp and rsqrt; what underflow can lose
@@ -741,11 +740,11 @@ class Model:
     return x @ kernel + bias, error + TINY
 
 
-def evaluate(model, nodes, codes, max_tight):
+def evaluate(model, nodes, codes, is_tight):
   """Yields (codes, targets, logits, bounds) of the contexts of a receptive
   field, in chunks. Every node is computed once for each distinct choice of its
   variables: choices[i] are the codes of these, and hidden[i] is (x, e) of node
-  i for each. Of a node with at most `max_tight` choices bounds are tight."""
+  i for each. Bounds are tight if `is_tight`, which is slow."""
   radix, root, hidden = len(model.embedding), len(nodes) - 1, []
   choices = {i: codes[:0] for i in range(root)} | {root: codes}
 
@@ -774,8 +773,7 @@ def evaluate(model, nodes, codes, max_tight):
         arrays = key_value(k, node.layer, site)
         keys[site][k] = [x[positions[k]] for x in arrays]
     x, e = (x[positions[node.residual]] for x in hidden[node.residual])
-    arguments = dict(node.heads), keys, len(choices[i]) <= max_tight
-    return model.block(node.layer, x, e, *arguments)
+    return model.block(node.layer, x, e, dict(node.heads), keys, is_tight)
 
   for i in range(root):
     chunks = [compute(i, c) for c in range(0, len(choices[i]), CHUNK_SIZE)]
@@ -831,9 +829,9 @@ def prove(path):
     codes = distinct(np.concatenate(list(sets.values())))
     num_contexts += len(codes)
     # The tight bounds are for contexts that are not proved without them.
-    for max_tight in (0, TIGHT_BOUND_LIMIT):
+    for is_tight in (False, True):
       unproved, text, verdict = [codes[:0]], "", "proved"
-      for chunk, target, *results in evaluate(model, nodes, codes, max_tight):
+      for chunk, target, *results in evaluate(model, nodes, codes, is_tight):
         (logits, bounds), u = results, np.arange(len(chunk))
         margins = logits[u, target, None] - logits
         margins[u, target], bounds[u, target] = np.inf, 0
