@@ -15,7 +15,8 @@ It runs these in turn, the most valuable first, until the minutes are over:
 
 Training that is cut off at the end of the minutes is saved, and the same
 command continues it. Rows of finished runs are archived in --results, as by
-launch/tables.py; archived runs are repeated only if their config has changed.
+launch/tables.py; archived runs are repeated only if their config has changed or
+rows of their table's probes are missing.
 An estimate of the FLOPs and the memory of each run that is left is printed
 first; with --plan, nothing else is done. --dry-run makes every run tiny and
 leaves out the numerics, to try the script on a CPU; unless --root and --results
@@ -28,6 +29,7 @@ import json
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from functools import partial
@@ -40,7 +42,6 @@ import jax  # noqa: E402
 
 from lengthgen_jax import memory  # noqa: E402
 from lengthgen_jax.attention.lines import of_seed  # noqa: E402
-from lengthgen_jax.benchmark import numerics  # noqa: E402
 from lengthgen_jax.benchmark.cases import make_workload  # noqa: E402
 from lengthgen_jax.benchmark.timing import matmul_flops  # noqa: E402
 from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
@@ -138,13 +139,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
   """Runs a command line, by default that of sys.argv; returns the exit code.
 
-  It is 0 if all was done; 1 if a step failed or the numbers of the device
-  differ from the CPU's; 130 if the script was interrupted, or its minutes are
-  over.
+  It is 0 if all was done that was asked for; 130 if the script was interrupted
+  or its minutes are over, whatever came before; else 1: a flag is wrong, the
+  archive cannot be read, the bench or a run failed, or the numbers of the
+  device differ from the CPU's.
   """
   try:
     args = parse(sys.argv[1:] if argv is None else argv)
-    check(args.minutes > 0, f"--minutes={args.minutes:g}: must be positive")
+    is_valid = 0 < args.minutes < 1e6
+    check(is_valid, f"--minutes={args.minutes:g}: must be in (0, 10^6)")
     check(args.parallel > 0, f"--parallel={args.parallel}: must be positive")
     jobs = table_jobs(args.results, args.dry_run)
     print(estimate_table([job.run for job in jobs]), flush=True)
@@ -166,6 +169,8 @@ def main(argv: list[str] | None = None) -> int:
       file=sys.stderr,
     )
     return 130
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def stop(*_: Any) -> None:
@@ -243,19 +248,22 @@ def estimate_table(table_runs: list[Run]) -> str:
 
 
 def check_numerics(root: pathlib.Path) -> int:
-  """Compares this device's numbers with the CPU's, prints both, and returns the
-  exit code: 1 if they differ by more than rounding, else 0.
+  """Compares this device's numbers with the CPU's, prints how they differ, and
+  returns the exit code: 1 if they differ by more than rounding, else 0.
 
   After the table of benchmark/numerics.py, the main job is run on this device,
-  and its certificate is made again on the CPU from the same parameters.
+  and its certificate is made again on the CPU from the same parameters. All of
+  it runs in other processes, so that this one does not occupy the device.
 
   Args:
     root: the folder of the workdirs "main_job" and "main_job_cpu".
 
   Raises:
-    UsageError: the main job failed, or a certificate has no margin.
+    UsageError: the main job or its certificate on the CPU failed, or a
+      certificate has no margin.
   """
-  code = numerics.main()
+  words = [sys.executable, "-m", "lengthgen_jax.benchmark.numerics"]
+  code = subprocess.run(words, cwd=REPOSITORY, check=False).returncode
   workdir, cpu_workdir = root / "main_job", root / "main_job_cpu"
   if runs.lengthgen([MAIN_JOB_FLAG, "--mode=abc", f"--workdir={workdir}"]):
     raise UsageError("the main job failed")

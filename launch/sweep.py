@@ -204,7 +204,7 @@ def run_jobs(
 
   If this process is stopped, no more jobs begin. Those that run get SIGTERM
   (unless it was Ctrl-C, which has reached them already), save a checkpoint, and
-  are waited for.
+  are waited for. Those on other hosts end with their ssh, without saving.
 
   Args:
     jobs: the jobs.
@@ -243,8 +243,8 @@ def run_jobs(
       free_slots.put(slot)
 
   with concurrent.futures.ThreadPoolExecutor(len(slots)) as pool:
-    futures = [pool.submit(run_job, *job) for job in jobs]
     try:
+      futures = [pool.submit(run_job, *job) for job in jobs]
       for future in concurrent.futures.as_completed(futures):
         yield future.result()
     except BaseException as error:

@@ -421,7 +421,10 @@ def test_no_seed_that_interpolates_is_an_error(whole, tmp_path):
     ("calibration.lengths=(9,)", "data.train_length=2"),
     ("retrain.start='warm'", "fresh, interpolated"),
     ("retrain.start='interpolated'", "same model"),
-    ("retrain.data.widths=(1,)", "retrain.*: data.widths: 1 is too narrow"),
+    (
+      "retrain.data.widths=(1,)",
+      "retrain.*: data.widths: a width of 1 is too narrow",
+    ),
     ("retrain.model.num_heads=3", "retrain.*: model.num_heads=3"),
     ("retrain.train.batch_size=0", "retrain.*: train.batch_size=0"),
     ("retrain.train.learning_rate=1e999", "learning_rate=inf"),

@@ -56,9 +56,11 @@ def test_every_field_of_a_dry_run_changes_something(card, tmp_path):
     assert ("calibration.samples" in job.run.fields) == is_abc
 
 
-def test_a_limit_of_zero_minutes_is_refused(card, capsys):
-  assert card.main(["--minutes=0"]) == 1
-  assert capsys.readouterr().err == "card: --minutes=0: must be positive\n"
+@pytest.mark.parametrize("minutes", ("0", "inf", "nan"))
+def test_a_limit_that_is_no_number_of_minutes_is_refused(minutes, card, capsys):
+  assert card.main([f"--minutes={minutes}"]) == 1
+  error = capsys.readouterr().err
+  assert error == f"card: --minutes={minutes}: must be in (0, 10^6)\n"
 
 
 def test_an_unknown_flag_is_refused_in_one_line(card, capsys):

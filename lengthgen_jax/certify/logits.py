@@ -5,8 +5,8 @@ layer. A state is the residual stream of one token after one layer. A state that
 is the same in many contexts is computed once and stored in a table; a token of
 a context, and each key that it attends to, is an index into such a table. The
 blocks are those of the model, run on one token and the few keys that it attends
-to. DenseLogits runs the whole model on whole inputs, as the rest of the program
-does: this is the *dense path*.
+to. DenseLogits runs the whole model on whole inputs with dense attention, also
+where evaluation attends along lines: this is the *dense path*.
 
 Every state comes with its *error*: a bound on the rounding of its computation,
 as certify.rounding defines it. The error of a logit is that of the margin if

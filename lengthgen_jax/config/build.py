@@ -207,7 +207,7 @@ def _widths(config: ConfigDict, task: Task) -> tuple:
   operands' lengths; () for a ragged task.
 
   Raises:
-    UsageError: a field of `data` does not fit the task.
+    UsageError: a field of `data`, or the task's slack, does not fit the task.
   """
   section = config.data
   if task.axes > 1:
@@ -226,8 +226,8 @@ def _widths(config: ConfigDict, task: Task) -> tuple:
     return ()
   longest = task.units(section.train_length)
   if section.width == "fixed":
-    # The longest operand has fixed_width - 1 digits (or bits, where these are
-    # what the task's digits become), and the answer may need one place more.
+    # Operands may have up to fixed_width - 1 decimal digits (of which `units`
+    # makes bits for parity), and the answer may need one place more.
     widths = (task.units(section.fixed_width - 1) + 1,)
   else:
     # With a cyclic period T, the last row must occur in training at every phase
@@ -248,8 +248,8 @@ def _widths(config: ConfigDict, task: Task) -> tuple:
   for width in widths:
     check(
       width > longest or task.base == 2 and width == longest,
-      f"data.{field}: {width} is too narrow for answers to operands of"
-      f" {longest} {'bits' if task.base == 2 else 'digits'}",
+      f"data.{field}: a width of {width} is too narrow for answers to operands"
+      f" of {longest} {'bits' if task.base == 2 else 'digits'}",
     )
   return widths
 

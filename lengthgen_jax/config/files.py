@@ -91,8 +91,9 @@ def check_overrides(spec: str, names: list[str]) -> None:
     names: full names of the fields that are set, like "train.steps".
 
   Raises:
-    UsageError: a field does not exist; the message lists those of its section.
-    Exception: whatever the config file raises if its preset is wrong.
+    UsageError: a field does not exist, and the message lists those of its
+      section; or there is no such file, or it has no get_config().
+    Exception: whatever the config file raises, as for a wrong preset.
   """
   config = load_config(spec)
   for name in names:

@@ -54,7 +54,7 @@ So next s of the row's own item is at most 1/8 or at least 2 - 1/8, and that of
 its successor between 0.8 and 1.2; the greatest item has no successor, and
 head 2 adds no more there than elsewhere.
 Weights, except a and the scale of layer normalization, are integers of at most
-max(4q, 8N): O(log q + log N) bits.
+max(4q, 8N, 18): O(log q + log N) bits.
 
 Layer normalization ("block_end"): dimensions are doubled with their negatives,
 so that their mean is 0. After layer 1 every row holds two ones (its token, and

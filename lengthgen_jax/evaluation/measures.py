@@ -225,7 +225,8 @@ def value_row(
     value: its value.
     n: how many samples it was measured on; of "token", how many tokens, and of
       "frontier", how many samples at each length.
-    teacher_forced: whether the model was given the right earlier outputs.
+    teacher_forced: whether the model was given the right earlier outputs; False
+      for the exact match of tests, which is the same without them.
   """
   return {
     "metric": metric,

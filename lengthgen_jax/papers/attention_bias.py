@@ -249,8 +249,8 @@ COPYING = [
 # same batch and model size as ours. In sorting they have as many steps as ours,
 # and no target ends them early; in the other tasks they have up to 8 000 steps,
 # until 99.5 % are right in range, as the first stage of our ABC has. Published
-# are the numbers of table 1 of arXiv 2506.16640, as its replications quote them;
-# we take its softmax to have NAPE.
+# are the numbers of table 1 of arXiv 2506.16640, as its replications quote
+# them; we take its softmax to have NAPE.
 SORTING_STEPS = {"train.steps": 16_000, "train.target_exact_match": 2.0}
 SOFTMAX_PUBLISHED: dict[str, dict] = {
   "sort": {64: 100, 128: 0, 256: 0, 512: 0},

@@ -127,13 +127,14 @@ def proved_by(certificate: dict | None, second: dict | None) -> list[str]:
   """Returns which of CHECKERS proved a model right.
 
   Args:
-    certificate: the certificate of --mode=certify; None if there is none.
-    second: what the second checker says, a dict with its "verdict"; None if it
-      was not run.
+    certificate: the certificate of --mode=certify, whose "value" is 1 if it
+      proved the model; None if there is none.
+    second: what `checker.prove_or_refuse` returned, whose "verdict" is then
+      "proved"; None if it was not run.
   """
   verdicts = (
     (certificate or {}).get("value") == 1,
-    (second or {}).get("verdict", "").startswith("proved"),
+    (second or {}).get("verdict") == "proved",
   )
   return [
     name

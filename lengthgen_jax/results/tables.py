@@ -18,13 +18,14 @@ NAMES = ("task", "method", "test_set", "width", "run", "seeds")
 def run_table(rows: list[dict]) -> str:
   """Returns a table of exact match by length as text, for the screen.
 
-  There is a row per method, test set and seed and, unless the config has one
-  seed, one for the median of the seeds, which says "k of R seeds" if some of R
-  are missing; of several seeds, the test sets that eval.stress adds have the
-  median alone. ∀ stands beside a seed that both of records.CHECKERS proved
-  right at every length, ∀¹ beside one that only one of them did; beside the
-  median they say for how many seeds that is so, if not for all. The last column
-  is the frontier, where it was measured.
+  There is a row per curve (a method and a test set under equal conditions, like
+  the step) and seed and, unless the config has one seed, one for the median of
+  the seeds, which says "k of R seeds" if some of R are missing; of several
+  seeds, the test sets that eval.stress adds have the median alone. ∀ stands
+  beside a seed that both of records.CHECKERS proved right at every length, ∀¹
+  beside one that only one of them did; beside the median they say for how many
+  seeds that is so, if not for all. The last column is the frontier, where it
+  was measured.
 
   Args:
     rows: rows of one run, of any metrics.
