@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from lengthgen_jax import stopwatch
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.certify.certificate import checksum
@@ -94,6 +95,7 @@ def run(
   return 0
 
 
+@stopwatch.phase("second checker")
 def second_opinion(config: ConfigDict, model: Model) -> dict[str, Any]:
   """Asks the second checker, pretrained/checker.py, whether a model is right.
 
