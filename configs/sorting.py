@@ -8,11 +8,13 @@ OPTION   tempered  attention scores times a·log(n+1), where n is the number of
                    of 10 % (at the paper's size: 10 % instead of none)
          best      the settings that sorted the longest lists, among all that
                    were trained on two CPU cores: segments, entmax, three
-                   layers, and 90 % of the examples from few distinct values
+                   layers, 90 % of the examples from few distinct values, half
+                   of the lists longer than 5, and a longer warm-up
          segments  a learned vector for the prompt and one for the output
          entmax    1.5-entmax in the softmax's place: exact zeros
          grows     an alphabet of 128; a test list of n items draws from n/3 of
-                   these values, each three times on average, at every length
+                   these values, rounded up, so that each occurs about three
+                   times, at every length
          paper     the paper's size: alphabet 100, model size 1024, 16 heads,
                    100 000 steps, uniform values (10 % from few with repeats);
                    for an accelerator, not a laptop
@@ -138,8 +140,9 @@ def hint_config(
   """Returns the config and the options of a preset HINT[,OPTION...].
 
   The config is of a decoder-only model with task hints. Its `method`, which
-  names it in results, is HINT and the options joined by `+`, without "abc" and
-  "paper". The option "tempered" is applied; the caller applies the others.
+  names it in results, is HINT and the options joined by `+`, without "paper"
+  and "abc" (calibration, an option of increment.py). The option "tempered" is
+  applied; the caller applies the others.
 
   Args:
     task: the main task.

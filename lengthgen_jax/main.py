@@ -317,7 +317,8 @@ def mode_function(mode: str) -> Callable[..., int]:
 
 
 def check_flags(mode: str) -> None:
-  """Raises UsageError if a flag is for another mode, or is missing."""
+  """Raises UsageError if --input, --export_to or --seed is for another mode, or
+  --export_to is missing. Other flags are checked where they are used."""
   for flag, only_mode in (
     (_INPUT, "predict"),
     (_EXPORT_TO, "export"),

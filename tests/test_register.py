@@ -208,6 +208,11 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
     "value of temperature 'mine' is no function": (
       lambda: register.temperature("mine", Temperature())
     ),
+    "temperature 'mine': counts=''; choose one of items, visible": (
+      lambda: register.temperature(
+        "mine", Temperature(value=lambda n, a, b: a * n)
+      )
+    ),
     "weights of normalizer 'mine' is no function": (
       lambda: register.normalizer("mine", Normalizer("softmax"))
     ),

@@ -176,7 +176,9 @@ class SiteLines(NamedTuple):
 
     Every row attends only to the first `first` keys of the sequence, and to the
     last `recent` keys up to its own. This is for the decoder of an
-    encoder-decoder, whose first key is the start token. Runs on the host.
+    encoder-decoder, whose first key is the start token, without transparent
+    heads and leaks (`first_leak`); lines to its outputs or to the whole
+    sequence are anchored left, and M is diagonal. Runs on the host.
 
     Args:
       target: the number of the output's segment.
@@ -188,10 +190,11 @@ class SiteLines(NamedTuple):
     on_grid = to_output & (rows.axes > 1)
     # The index of the key in row 0; on a diagonal, that of row i is i more.
     key = intercept[..., 0]
-    on_grid_key = grid_row_size * intercept[..., 0] + intercept[..., -1]
-    key = np.where(on_grid, on_grid_key, key) + to_output
     # If M is not the identity, the key may be anywhere in its row of the grid.
     not_identity = on_grid & (matrix != np.eye(rows.axes)).any((-1, -2))
+    column = np.where(not_identity, 0, intercept[..., -1])
+    on_grid_key = grid_row_size * intercept[..., 0] + column
+    key = np.where(on_grid, on_grid_key, key) + to_output
     is_diagonal = matrix[..., 0, 0] == 1
     is_diagonal &= np.where(not_identity, intercept[..., 0], key) <= 0
     spread = grid_row_size * not_identity

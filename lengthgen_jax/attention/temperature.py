@@ -20,6 +20,8 @@ from lengthgen_jax.registry import Registry, check_arguments
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.packing import Batch
 
+COUNTS = "items", "visible"  # what n may count
+
 
 class Temperature(NamedTuple):
   """A Temperature is one way to compute τ, from n, a parameter a and perhaps b.
@@ -71,13 +73,19 @@ def adaptive(n: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
 
 def check_temperature(name: str, temperature: Temperature) -> None:
   """Raises UsageError unless `temperature`, registered as `name`, is a
-  Temperature with a function `value` of (n, a, b)."""
+  Temperature with a function `value` of (n, a, b) and one of COUNTS."""
   check(
     isinstance(temperature, Temperature),
     f"register: temperature {name!r} is no Temperature",
   )
   what = f"the value of temperature {name!r}"
   check_arguments(what, temperature.value, "n", "a", "b")
+  counts = temperature.counts
+  check(
+    counts in COUNTS,
+    f"register: temperature {name!r}: counts={counts!r}; choose one of"
+    f" {', '.join(COUNTS)}",
+  )
 
 
 TEMPERATURES = Registry(

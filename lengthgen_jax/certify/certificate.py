@@ -211,9 +211,10 @@ def count_cases(
   """Checks the contexts of a group in chunks and adds them to a tally.
 
   The rounding of right contexts whose margin is not above its bound is bounded
-  again, in float64: of at most `max_refined` of them, as long as the tally has
-  no wrong context. A chunk with a context whose bound is not below its margin
-  even so is the last one, since others would prove nothing then.
+  again, more tightly and, if that is not enough, in float64: of at most
+  `max_refined` of them, as long as the tally has no wrong context. A chunk with
+  a context whose bound is even so not below the size of its margin is the last
+  one, since others would prove nothing then.
 
   Args:
     layerwise: computes the logits of contexts, with or without bounds.
@@ -237,11 +238,15 @@ def count_cases(
       is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
       refined += is_unsure.sum()
       is_hopeless = refined > max_refined or tally.wrong
-      if is_unsure.any() and not is_hopeless:
-        unsure = chunk[is_unsure]
-        logits, errors = layerwise.precise(field, unsure)
-        chunk_margins[is_unsure] = margins(field, unsure, logits, end)
-        rounding[is_unsure] = bounds(field, unsure, errors, end)
+      for tighter in (
+        () if is_hopeless else (layerwise.finer, layerwise.precise)
+      ):
+        is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
+        if is_unsure.any():
+          unsure = chunk[is_unsure]
+          logits, errors = tighter(field, unsure)
+          chunk_margins[is_unsure] = margins(field, unsure, logits, end)
+          rounding[is_unsure] = bounds(field, unsure, errors, end)
     tally.add(chunk, chunk_margins, rounding)
     yield len(chunk)
     if tally.unsure:

@@ -45,8 +45,8 @@ from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 CHUNK_SIZE = 1 << 15  # contexts that are computed at once
 PRECISE_CHUNK_SIZE = 1 << 10  # the same in float64, where each is its own group
 # Consecutive contexts that share a bound on an MLP's slope; most of their
-# digits are equal. It divides all ROW_SIZES.
-GROUP = 64
+# digits are equal. They divide all ROW_SIZES.
+GROUP, FINE_GROUP = 64, 4
 MAX_TABLE_ROWS = 1 << 17  # the most states of a table that serves all chunks
 ROW_SIZES = 1 << 10, 1 << 15, 1 << 18  # lengths that arrays are padded to
 BLOCK_ROWS = 1 << 15  # states that a block computes at once
@@ -156,6 +156,14 @@ class LayerwiseLogits:
       for stack, site in (("decoder", "self"), ("encoder", "cross"))
       if site in self.model.sites
     }
+
+  @functools.cached_property
+  def finer(self) -> "LayerwiseLogits":
+    """The same with a bound on an MLP's slope for every FINE_GROUP contexts:
+    most errors are smaller, in three times the time."""
+    finer = copy.copy(self)
+    finer.group = FINE_GROUP
+    return finer
 
   @functools.cached_property
   def in_float64(self) -> "LayerwiseLogits":

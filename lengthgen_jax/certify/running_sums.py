@@ -9,11 +9,12 @@ each axis; c is the one along the rows.
 Lemma. Let the conditions of certify.conditions for grids hold: lines to outputs
 lead from row j to row j + c, lines to b to digit j + c of b, all others open in
 every row. Let `up` be one (an input at the start of a row holds the last output
-of the row before), plus the largest -c of self-attention in every layer, plus
-the largest -c of cross-attention; and `down` the largest c of the attention
-that reads b. Along the digits let the widths be those of certify.survey. Then
-every (j, k) of every grid of N by M has the receptive field of some (j', k') of
-a grid of at most `up + down + 1` rows, of a width in that range.
+of the row before), plus the sum over layers of each layer's largest -c in self-
+attention, plus the largest -c of cross-attention in any layer; and `down` the
+largest c, in any layer, of the attention that reads b. Along the digits let the
+widths be those of certify.survey. Then every (j, k) of every grid of N by M has
+the receptive field of some (j', k') of a grid of at most `up + down + 1` rows,
+of a width in that range.
 
 Proof. For the digits, as in certify.survey; M and j stay as they are. Along the
 rows, whether a cell is open depends on the difference of two rows and on
@@ -194,8 +195,9 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
   def random_inputs(
     self, rng: np.random.Generator, count: int, size: tuple[int, int]
   ) -> np.ndarray:
-    """Returns random digits [count, 2, max(N, M)] of a and b; the first half of
-    the inputs has only the digits 8 and 9."""
+    """Returns random digits [count, 2, max(N, M)] of a and b, with zeros beyond
+    their N and M; the numbers of the first half of the inputs have only the
+    digits 8 and 9."""
     n, m = size
     items = rng.integers(0, 10, (count, 2, max(n, m))).astype(np.int32)
     items[: count // 2] = 9 - items[: count // 2] % 2

@@ -326,7 +326,7 @@ def main_table(entries: list[Entry], source: str) -> list[list[str]]:
       grid.append([*names, source, *cells, "", "", "", ""])
     if not curves:
       # Only models that a certificate finds wrong are finetuned.
-      status = "not needed" if entry.row.stage == "finetune" else "no rows"
+      status = "not finetuned" if entry.row.stage == "finetune" else "no rows"
       if entry.run not in runs_with_results:
         status = "not run yet"
       cells = ["–"] * len(lengths)

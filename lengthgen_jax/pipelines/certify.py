@@ -249,7 +249,8 @@ def _results(
     "complete": cases == survey.cases,
     "wrong": sum(tally.wrong for tally in tallies),
     "margin": min(tally.margin for tally in tallies),
-    # None if a case's bound is not below its own margin, or none was computed.
+    # None if a case's bound is not below the size of its own margin, or none
+    # was computed.
     "rounding": None if share >= 1 or unbounded else rounding,
     "share": None if unbounded == cases else share,
     "unsure": sum(tally.unsure for tally in tallies),
@@ -283,10 +284,12 @@ def tally_cases(
 ) -> list[Tally]:
   """Tries the cases of each receptive field, and returns their tallies.
 
+  A case is one of its contexts; they are tried in chunks, batches of contexts.
   Bounds on rounding take most of the time. Many cases are therefore tried
   without bounds first, and with bounds only if all are right. The first chunk
-  with a context whose bound is not below its margin ends the bounding: the
-  tallies are then those without bounds, with the bounds found until there.
+  with a context whose bound is not below the size of its margin ends the
+  bounding: the tallies are then those without bounds, with the bounds found
+  until there.
 
   Args:
     section: config.certify. Unless it is `exhaustive`, receptive fields after
@@ -326,8 +329,8 @@ def _try_cases(
 ) -> list[Tally]:
   """Tries the cases of each receptive field, with bounds or without.
 
-  With bounds, it ends after a chunk with a context whose bound is not below its
-  margin. `path` is that of PARTIAL; for the rest see `tally_cases`.
+  With bounds, it ends after a chunk with a context whose bound is not below the
+  size of its margin. `path` is that of PARTIAL; for the rest see `tally_cases`.
   """
   counts = survey.cases, layerwise.chunk_size, section.max_refined
   key = [certificate.checksum(model), *counts]

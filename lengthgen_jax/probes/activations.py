@@ -91,7 +91,12 @@ class Mean:
     """Returns the mean over the values of both, which are of one location."""
     by_position = self.by_position
     if by_position is not None and other.by_position is not None:
-      by_position = by_position + other.by_position
+      size = max(len(by_position), len(other.by_position))
+      by_position, added = (
+        np.pad(counts, (0, size - len(counts)))
+        for counts in (by_position, other.by_position)
+      )
+      by_position = by_position + added
     return dataclasses.replace(
       self,
       total=self.total + other.total,

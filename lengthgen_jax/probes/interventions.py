@@ -158,15 +158,18 @@ def _exact_match(
   observation: Observation, logits: jax.Array, **location: Any
 ) -> Mean:
   """Returns the exact match of logits [B, T, V], with the number of examples in
-  which each output is right."""
+  which each output is right.
+
+  `location` are the fields of the Mean that say where the intervention was.
+  """
   batch, count = observation.batch, observation.count
   is_right = np.asarray(logits.argmax(-1) == batch.target)[:count]
   is_output = np.asarray(batch.weight)[:count] > 0
-  is_right = is_right[is_output].reshape(count, -1)
+  position = is_output.cumsum(axis=1) - 1
   return Mean(
-    int(is_right.all(axis=1).sum()),
+    int((is_right | ~is_output).all(axis=1).sum()),
     count,
-    by_position=is_right.sum(axis=0),
+    by_position=np.bincount(position[is_right & is_output]),
     success=True,  # every value is 1 (right) or 0 (wrong)
     **location,
   )

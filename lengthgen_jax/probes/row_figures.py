@@ -75,7 +75,7 @@ def by_length(data: FigureData) -> Iterator[Page]:
         axis.set_ylim(-0.03, 1.03)
       axis.set_xlabel(f"length ({series[0]['unit']})", fontsize=7)
     _add_legend(axes, styles)
-    add_texts(canvas, "probes against length (dotted: longest trained)")
+    add_texts(canvas, "probes against length (gray, dotted: longest trained)")
 
   if metrics:
     yield Page("by_length", (1.7 + 3.0 * len(metrics), 3.1), draw)
@@ -324,7 +324,8 @@ def _intact_text(intact: dict) -> str:
 
 def patched(data: FigureData) -> Iterator[Page]:
   """Yields a page with a map for each residual that was patched: how often each
-  output (column) is right when the residual of a row is another input's."""
+  output (column) is right when the residual of a row or of a source token is
+  another input's."""
   rows, seed, labels = data.rows, data.seed, data.labels
   intact = select_rows(rows, "intact", seed=seed)
   patched_rows = select_rows(rows, "patched", seed=seed)
@@ -362,7 +363,7 @@ def patched(data: FigureData) -> Iterator[Page]:
     add_color_bar(canvas, image, margins, "share still right")
     text = "how often outputs are right with one residual of another input"
     title = text + _intact_text(intact[0])
-    add_texts(canvas, title, "output", "row that is patched")
+    add_texts(canvas, title, "output", "row or source token that is patched")
 
   width = max(0.1 * len(outputs), 1.2)
   height = max(1.4, *(0.1 * len(rows) for rows in positions.values()))

@@ -239,7 +239,7 @@ def _check_every_host_is_used(shape: tuple[int, ...], devices: int) -> None:
   size = math.prod(shape)
   check(
     size == devices or not hosts.is_multihost(),
-    f"mesh={shape}: {size} of {devices} devices, but --multihost uses all:"
+    f"a mesh of {shape} has {size} of {devices} devices; --multihost uses all:"
     " change mesh, seeds or train.batch_size",
   )
 
