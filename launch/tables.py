@@ -12,8 +12,9 @@ A name is that of a table or of a single run. Each run has a workdir below
 The rows of finished runs are archived in --results, one file for each run, and
 archived runs are not repeated unless their config has changed or their probes
 are missing. At the end, or at once with --pages, the result pages are written
-from the archive. --size=paper is for an accelerator. With --parallel=N, N runs
-are made at the same time, and each writes to NAME.log.
+from the archive, and with the default --results also README.md's tables.
+--size=paper is for an accelerator. With --parallel=N, N runs are made at the
+same time, and each writes to NAME.log.
 
 --check repeats archived runs and compares their rows. Rows must be equal to the
 last bit if the machine and the versions of libraries are the same and
@@ -56,7 +57,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
   add("--results", type=pathlib.Path, default=RESULTS)
   add("--parallel", type=int, default=1, metavar="N", help="runs at a time")
   add("--plan", action="store_true", help="only list the runs to make")
-  add("--pages", action="store_true", help="only write the result pages")
+  add(
+    "--pages",
+    action="store_true",
+    help="only write pages and tables",
+  )
   add("--check", nargs="+", metavar="RUN", help="repeat archived runs")
   args = parser.parse_args(argv)
   check(args.parallel > 0, f"--parallel={args.parallel}: must be positive")
@@ -66,6 +71,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     or not (args.tables or args.plan or args.pages or args.parallel > 1),
     "--check takes no tables, --plan, --pages or --parallel",
   )
+  check(not (args.plan and args.pages), "--plan and --pages exclude each other")
   runs.select(args.tables, args.size)  # raises if a name is unknown
   return args
 
@@ -86,7 +92,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
       root = args.root / args.size
       runs.run_jobs(jobs, root, args.results, args.parallel)
-    readme = REPOSITORY / "README.md" if args.results == RESULTS else None
+    is_default = args.results.resolve() == RESULTS.resolve()
+    readme = REPOSITORY / "README.md" if is_default else None
     for path in pages.write(args.results, readme):
       print(path)
     return 0
@@ -94,7 +101,10 @@ def main(argv: list[str] | None = None) -> int:
     print(f"tables: {error}", file=sys.stderr)
     return 1
   except KeyboardInterrupt:
-    print("stopped; the same command goes on from here", file=sys.stderr)
+    print(
+      "stopped; the same command goes on from here (--check begins again)",
+      file=sys.stderr,
+    )
     return 130
 
 

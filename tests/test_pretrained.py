@@ -244,8 +244,9 @@ def test_what_cannot_be_exported_is_refused(trained_models, trained, tmp_path):
     export.bias_arrays(dataclasses.replace(model, scaffold={"self": matrix}))
   flags = f"--workdir={trained}", "--mode=export"
   assert "--export_to is missing" in refusal(inside(*flags))
-  line = refusal(inside(*flags, f"--export_to={tmp_path}"))
-  assert "end with the name of the model" in line
+  for target in (tmp_path, tmp_path / "model.json", tmp_path / "model.npz"):
+    line = refusal(inside(*flags, f"--export_to={target}"))
+    assert "end with the name of the model" in line
   line = refusal(inside(f"--workdir={trained}", "--mode=predict", "--seed=1"))
   assert "--seed is for --mode=export" in line
 

@@ -46,6 +46,12 @@ def test_a_certificate_replaces_all_earlier_ones_of_its_parameters(tmp_path):
   assert len(rows) == 2 and not summary.proved(rows, 1)
   # Nor where both stand in one list, as rows of several files do.
   assert not summary.proved([first, first | withdrawn], 1)
+  # What is undecided or not tried is not proved either.
+  undecided = {"value": None, "version": "3"}
+  assert not summary.proved([first, first | undecided], 1)
+  records.merge(path, [first])
+  records.merge(path, [first | undecided])
+  assert len(records.read_results(path)) == 2
 
 
 @pytest.mark.parametrize(

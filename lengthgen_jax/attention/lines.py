@@ -349,7 +349,8 @@ def _are_on_lines(
     lines: fields [N, H, 1, ...] for all keys, or [N, H, K, ...] for one key per
       line.
     rows: coordinates of T rows.
-    keys: coordinates whose fields broadcast to the shape of the result.
+    keys: coordinates whose fields broadcast to the shape of the result; left
+      and right have a further last axis A.
     index_right: index of the keys from the right, 0 for the last one; it
       broadcasts in the same way.
   """

@@ -306,7 +306,8 @@ def evaluation(
 
 
 def decoding(model: Model, length: int) -> list[Case]:
-  """Returns the cases of greedy decoding of one input to its end.
+  """Returns the cases of greedy decoding of one input to the last row of its
+  batch: past its end, through the rows of padding.
 
   They decode without a cache (up to MAX_RECOMPUTED), with a cache of all rows,
   and with a cache of a window of rows, as far as lines reach.
@@ -345,7 +346,7 @@ def decoding(model: Model, length: int) -> list[Case]:
       (model.params, model.scaffold, batch, jnp.int32(count)),
       length=length,
       samples=1,
-      tokens=num_rows,
+      tokens=count,
     )
 
   cases = [case("cache", greedy, num_rows), case("window", stream, num_rows)]

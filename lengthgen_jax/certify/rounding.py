@@ -681,7 +681,7 @@ def slope_of_groups(
   hidden: jax.Array,
   group: int,
 ) -> jax.Array:
-  """Returns bounds [B] on |A D B| for every diagonal D with relu(y^) - relu(y*)
+  """Returns bounds [B] on |A D B| for a diagonal D with relu(y^) - relu(y*)
   = D (y^ - y*); A and B are gain.scaled_wi_kernel and gain.wo_kernel.
 
   Here y^ and y* are any evaluation and the exact value of the hidden units of

@@ -215,7 +215,8 @@ REACH = {
 
 def reach_section(results: pathlib.Path, archive: Archive) -> str:
   """Draws how far beyond training our models and published ones are right, and
-  returns the index's section on it; "" where nothing was measured.
+  returns the section on it of the index, results/README.md; "" where nothing of
+  ours was measured, or nothing is right.
 
   Args:
     results: the folder of the pages; the figure is figures/reach.png in it.

@@ -1,7 +1,8 @@
 """This is --mode=evaluate: it measures how many answers and tokens are right at
 every test length.
 
-The results are rows of W/results.jsonl, a table and figures.
+The results are rows of W/results.jsonl, a table and figures; with
+eval.precisions also W/precision.jsonl.
 """
 
 import itertools
@@ -71,7 +72,8 @@ def draw_figures(
   models: list[Model],
   rows: list[dict],
 ) -> list[pathlib.Path]:
-  """Draws the figures of a workdir, and returns their paths.
+  """Draws the figures of a workdir, and returns their paths; with
+  eval.precisions it also measures, and writes W/precision.jsonl.
 
   Args:
     config: the config of the workdir.

@@ -57,9 +57,12 @@ def run(
   """
   path = pathlib.Path(target)
   check(
-    path.name and not path.name.startswith(".") and not path.is_dir(),
-    f"--export_to={target}: end with the name of the model, like"
-    " FOLDER/addition",
+    path.name
+    and not path.name.startswith(".")
+    and path.suffix not in (".npz", ".json")
+    and not path.is_dir(),
+    f"--export_to={target}: end with the name of the model, without .npz or"
+    " .json, like FOLDER/addition",
   )
   stage = workdir.trained_stages(config, folder)[-1]
   models = stage.models

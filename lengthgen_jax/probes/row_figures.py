@@ -251,8 +251,9 @@ def without_head(data: FigureData) -> Iterator[Page]:
 def without_line(data: FigureData) -> Iterator[Page]:
   """Yields a table of exact match without each line of the bias.
 
-  A line is closed in one head, in all heads of its layer, or in the whole
-  model. A small set of lines that suffices for exact match is framed.
+  A line is closed in one head, in all heads of its layer, or in all layers of
+  its site; if layers share their lines, in one head of every layer, or in all
+  heads. A small set that suffices for the intact exact match is framed.
   """
 
   def label(row: dict) -> str:

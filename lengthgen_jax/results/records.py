@@ -258,7 +258,7 @@ def merge(path: str | pathlib.Path, rows: list[dict]) -> None:
     if flaw(row):
       raise ValueError(f"a result row {flaw(row)}: {row}")
   new_rows = {key(row): row for row in rows}
-  certified = {parameters(row) for row in of_metric(rows, "certified")}
+  certified = {parameters(row) for row in rows if row["metric"] == "certified"}
   remaining = [
     row
     for row in read_results(path)

@@ -94,8 +94,8 @@ class Curve(NamedTuple):
     name: the method, and the conditions in which it differs from other curves.
     rows: one for each seed and length.
     frontier_rows: rows of the frontier of the same models.
-    proved: `records.parameters` of all models that both checkers proved right,
-      also models of other curves.
+    proved: `records.parameters` of all models that both checkers
+      (`records.CHECKERS`) proved right, also models of other curves.
     proved_once: the same of those that one checker alone proved right.
   """
 
@@ -332,7 +332,9 @@ def pool(
 def proved(rows: list[dict], num_checkers: int) -> frozenset[tuple]:
   """Returns `records.parameters` of the models that exactly `num_checkers` of
   the checkers proved right, by their last certificates."""
-  certificates = {parameters(row): row for row in of_metric(rows, "certified")}
+  certificates = {
+    parameters(row): row for row in rows if row["metric"] == "certified"
+  }
   return frozenset(
     key
     for key, row in certificates.items()

@@ -443,14 +443,15 @@ def parsed_batch(
   width: Width | np.ndarray,
   bound: Width,
 ) -> Batch:
-  """Returns a batch of parsed input texts, all padded to one width.
+  """Returns a batch of parsed input texts, padded to one width unless ragged.
 
   Args:
     task: a main task.
     kind: the model family that examples are packed for.
     parsed: for each input, (items, lengths) as `task.parse` returns them; the
       items of a single operand may also be [n].
-    width: the width that operands are padded to, one for all or of each.
+    width: the width that operands are padded to, one for all or of each; not
+      used in ragged tasks.
     bound: the `bound` of the examples' Size, static.
   """
   lengths = np.array([lengths for _, lengths in parsed], np.int32)
