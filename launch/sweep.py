@@ -61,7 +61,8 @@ def main() -> None:
   """Runs the sweep that sys.argv describes, and then makes the report of all
   results below --root, even if some points failed.
 
-  With --dry-run it only prints the commands of the points that are not done.
+  With --dry-run it only prints which points are done, and the commands of the
+  others.
 
   Raises:
     SystemExit: a flag is wrong or a job failed, which the message says; or

@@ -74,7 +74,7 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.task import Task
 
-MAX_CELLS = 1 << 28  # of all layers' and heads' biases at one size: a gibibyte
+MAX_CELLS = 1 << 28  # of all biases at one size: a gibibyte
 # Arrays have room for a multiple of this width, so that one compiled program
 # serves many widths.
 WIDTH_MULTIPLE = 32
@@ -578,9 +578,15 @@ def check_memory(
   for site, (rows, keys) in experiment.site_sizes(largest).items():
     if site in scaffold:
       heads = experiment.model.config.num_heads
-      cells += num_layers(experiment, site) * heads * rows * keys
+      layers = min(num_layers(experiment, site), len(scaffold[site].valid))
+      cells += layers * heads * rows * keys
   if cells <= MAX_CELLS:
     return
+  check(
+    experiment.fixed_width is None,
+    f"data.width=fixed: inputs of width {largest} take {cells:.2g} cells at"
+    f" once, more than {MAX_CELLS:.2g}; choose a smaller data.fixed_width",
+  )
   farthest = (-1, "")
   for site, lines in scaffold.items():
     intercept = np.where(lines.valid[..., None], lines.intercept, 0)
@@ -593,5 +599,5 @@ def check_memory(
     f"lines reach so far that sizes up to {largest} would have to be surveyed,"
     f" which takes {cells:.2g} cells at once, more than {MAX_CELLS:.2g}; the"
     f" largest offset is that of {farthest[1]}; nearer lines would help"
-    " (calibration.reach)"
+    " (calibration.reach, bias.window)"
   )

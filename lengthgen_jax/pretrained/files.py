@@ -111,15 +111,16 @@ def get_config(model: str) -> ConfigDict:
     model: NAME or FOLDER/NAME.
 
   Raises:
-    UsageError: as in `read_card` and `check_arrays`, or the config is of
-      another version.
+    UsageError: as in `read_card`, `check_arrays` and
+      `config.files.from_dict`.
   """
   card, path = read_card(model), card_path(model)
   check_arrays(path, card)
   config = config_files.from_dict(card["config"], path)
-  is_shipped = path.parent == FOLDER
+  absolute_path = path.resolve()
+  is_shipped = absolute_path.parent == FOLDER.resolve()
   config.pretrained = (
-    model if is_shipped else str(path.resolve().with_suffix(""))
+    path.stem if is_shipped else str(absolute_path.with_suffix(""))
   )
   if config.bias.kind == "file":
     config.bias.file = str(path.with_suffix(".npz").resolve())
