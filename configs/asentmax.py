@@ -164,6 +164,6 @@ def get_config(preset: str = "sort"):
     changes |= sorting.ENTMAX
   config = default_config(task)
   config.update_from_flattened_dict(changes)
-  names = (name for name in options if name != "paper")
+  names = (name for name in OPTIONS if name in options and name != "paper")
   config.method = "+".join((config.method, *names))
   return config

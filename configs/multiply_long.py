@@ -73,8 +73,9 @@ METHODS = {
 }
 # A vanilla model of three layers takes one digit of the previous row from the
 # hidden state of the previous output instead of attending to that digit, so
-# calibration finds no line for it. A model of two layers attends to all digits
-# that it needs. It solves fewer samples, but calibration uses only solved ones.
+# calibration finds no line for it. Of two layers, two models of three attend to
+# all digits that they need. They solve fewer samples, but calibration uses only
+# solved ones.
 DECODER_ONLY = {
   "model.kind": "decoder_only",
   "model.num_decoder_layers": 2,

@@ -4,12 +4,13 @@ HINT     none, successor, count, fill, predecessor, minimum, or all (successor,
          count and fill); gradient steps alternate between sorting and the hint
 OPTION   tempered  attention scores times a·log(n+1), where n is the number of
                    items and each layer learns its own factor a
-         repeats   60 % of the examples draw from few distinct values, instead
-                   of 10 % (at the paper's size: 10 % instead of none)
+         repeats   60 % of the examples draw from k distinct values, for random
+                   k up to the length, instead of 10 % (at the paper's size:
+                   10 % instead of none)
          best      the settings that sorted the longest lists, among all that
                    were trained on two CPU cores: segments, entmax, three
-                   layers, 90 % of the examples from few distinct values, half
-                   of the lists longer than 5, and a longer warm-up
+                   layers, 90 % of the examples from k values, with k mostly
+                   small, half of the lists longer than 5, a longer warm-up
          segments  a learned vector for the prompt and one for the output
          entmax    1.5-entmax in the softmax's place: exact zeros
          grows     an alphabet of 128; a test list of n items draws from n/3 of
@@ -160,7 +161,11 @@ def hint_config(
   # "paper" is a size and not a method. "abc" has two stages: this names the
   # first one, and the method of the second one is "abc".
   method = [hint]
-  method += [name for name in preset_options if name not in ("abc", "paper")]
+  method += [
+    name
+    for name in options
+    if name in preset_options and name not in ("abc", "paper")
+  ]
   config.method = "+".join(method)
   if "tempered" in preset_options:
     config.temperature.kind = "log_items"

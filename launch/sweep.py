@@ -5,8 +5,8 @@
     --grid=bias.window=1,2 --grid=positions.cyclic_period=3,5 \\
     -- '--config.seeds=(0,1,2)'
 
-Several --config values are an axis of the grid, too. So one line runs the
-methods of the ABS paper on its tasks:
+Several --config values are an axis of the grid, too. So one line runs two
+methods of the ABS paper on two of its tasks:
 
   python launch/sweep.py --root=runs/abs \\
     --config=configs/arithmetic.py:{successor,addition}\\

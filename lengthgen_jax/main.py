@@ -370,7 +370,8 @@ def multihost_context(mode: str) -> contextlib.AbstractContextManager:
     mode: one of MODES.
 
   Raises:
-    UsageError: a flag is missing, must not be set, or has an invalid value.
+    UsageError: a flag must not be set; or, when the context is entered, one is
+      missing or has an invalid value.
   """
   cluster = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
   if not _MULTIHOST.value:

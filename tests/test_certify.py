@@ -267,6 +267,8 @@ def test_a_certificate_is_kept_if_it_says_all_that_is_asked():
   right = {"complete": True, "value": 1, "rounding": None}
   assert is_valid(True, **right | {"rounding": 0.5})
   assert not is_valid(True, **right)
+  assert not is_valid(True, **right | {"value": None})  # undecided
+  assert is_valid(True, **right | {"value": 0})
   assert not is_valid(True, **right, max_refined=6)
   assert is_valid(True, **right, max_refined=7)
 

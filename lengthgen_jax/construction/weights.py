@@ -63,7 +63,7 @@ scale parameter multiplies back. After layer 2 rows are scaled as they come,
 which changes no argmax.
 
 Precision. Numbers of p significant bits (bfloat16: 8, float32: 24) are 2^-p
-apart above 1/2, and attention sums weights in float32 whatever the dtype is.
+apart above 1/2, and attention sums weights in float32 or wider.
 "share" tells 1/2 + 1/(4N-2) from 1/2 if 4N-2 <= 2^p: N = 64 in bfloat16.
 Beyond that, rounding decides; N = 65 fails. Adding N weights up to 1/2
 one by one, each time off by up to 2^-26, errs by N 2^-26 < 1/(8N) up to

@@ -224,7 +224,7 @@ def value_row(
     metric: the name of the metric.
     value: its value.
     n: how many samples it was measured on; of "token", how many tokens, and of
-      "frontier", how many samples at each length.
+      "frontier", how many samples are asked for at each length.
     teacher_forced: whether the model was given the right earlier outputs; False
       for the exact match of tests, which is the same without them.
   """

@@ -88,7 +88,8 @@ class ModelConfig:
 
     Args:
       token: the inputs' tokens.
-      phase: their indices modulo positions.cyclic_period, 0 without it.
+      phase: the indices of their positions (`Places.index`) modulo
+        positions.cyclic_period, 0 without it.
       segment: their segments; without a segment embedding all are alike.
     """
     period = self.positions.cyclic_period or 1
@@ -370,9 +371,10 @@ def update_cache(
   """Returns a layer's cache with the keys and values of new positions.
 
   Args:
-    cache: Keys and values [B, H, L, K] of all L positions.
-    key_value: Keys and values [B, H, T, K] of T consecutive positions.
-    start: The index of the first of them.
+    cache: Keys and values [B, H, L, K] in L slots, one for every position or
+      for those of a window (decode.stream).
+    key_value: Keys and values [B, H, T, K] of T consecutive slots.
+    start: The first of these slots.
   """
   return jax.tree.map(
     lambda old, new: jax.lax.dynamic_update_slice_in_dim(

@@ -1,8 +1,8 @@
 """This module lists the runs of the tables, makes them and archives their rows,
 and makes archived runs again to compare their rows.
 
-A run that was interrupted resumes from its workdir. A run whose first stage is
-also that of a finished one begins with a copy of it.
+A run that was interrupted resumes from its workdir. A run whose first stage
+another run has finished already begins with a copy of it.
 """
 
 import concurrent.futures
@@ -66,8 +66,9 @@ def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
   """Returns {name: (run, probes)} of all runs of some tables, and of single
   runs.
 
-  `probes` are the `Table.probes` of a table that has the run: if some of its
-  tables have probes and some have none, of one that has.
+  `probes` are the `Table.probes` of a table that has the run, one of `names`
+  or, if the run itself is named, any: if some of these have probes and some
+  have none, of one that has.
 
   Args:
     names: names of tables and of runs.

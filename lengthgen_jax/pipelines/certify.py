@@ -148,12 +148,14 @@ def is_valid(previous: dict, section: ConfigDict, model: Model) -> bool:
 
   Args:
     previous: the earlier certificate; {} if there is none.
-    section: config.certify: whether all cases must have been tried, and how
-      many bounded again if some have no bound.
-    model: the model, of whose very parameters it must be.
+    section: config.certify: whether all cases must have been tried
+      (`exhaustive`), and how many of a receptive field may be bounded again,
+      more tightly (`max_refined`): a certificate that does not say wrong and
+      has no `rounding` is valid only if it was made with as many.
+    model: the model; all that `certificate.checksum` covers must be the same.
   """
   is_bounded = (
-    previous.get("value") != 1 or previous.get("rounding") is not None
+    previous.get("value", 0) == 0 or previous.get("rounding") is not None
   )
   return bool(
     previous.get("checksum") == certificate.checksum(model)

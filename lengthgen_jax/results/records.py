@@ -235,7 +235,8 @@ def drop_after(path: str | pathlib.Path, steps: dict[int, int]) -> None:
   """Removes the rows that a resumed run will write again.
 
   Args:
-    path: a JSON-lines file; there may be none.
+    path: a log of training, like metrics.jsonl, whose objects have "step" and
+      "seed"; there may be none.
     steps: the step of each seed's checkpoint; its later rows are removed.
   """
   if pathlib.Path(path).exists():

@@ -264,7 +264,6 @@ class ParityClassification(Parity):
 
   name = "parity_classification"
   transducer = False
-  strides = ()  # the label depends on all digits
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     label = jnp.take(self.answer(items), size.width - 1)

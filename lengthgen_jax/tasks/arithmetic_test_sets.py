@@ -2,8 +2,8 @@
 inputs, which are rare among uniform ones.
 
 Each test set is a function (task, key, size, *arguments) -> operands' digits
-[O, max_length], least significant first: O operands of `size.lengths` digits
-each, with zeros behind them up to `size.max_length`.
+[O, max_length], least significant first: O operands of at most `size.lengths`
+digits each, with zeros behind them up to `size.max_length`.
 """
 
 import jax

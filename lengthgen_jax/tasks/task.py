@@ -174,7 +174,8 @@ class Task(abc.ABC):
 
     It is 1 in a number, 2 where the digits of two operands alternate, and 0 in
     a segment of one digit, on which all outputs depend. The tuple is () for
-    grids, and where outputs depend on no fixed places of the prompt.
+    grids, and where outputs depend on no fixed places of the prompt; only
+    parity_classification, whose label depends on all digits, has parity's.
     """
     return ()
 
