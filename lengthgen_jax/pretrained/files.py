@@ -117,7 +117,8 @@ def get_config(model: str) -> ConfigDict:
   card, path = read_card(model), card_path(model)
   check_arrays(path, card)
   config = config_files.from_dict(card["config"], path)
-  absolute_path = path.resolve()
+  # The card itself may be a link to a file of another name.
+  absolute_path = path.parent.resolve() / path.name
   is_shipped = absolute_path.parent == FOLDER.resolve()
   config.pretrained = (
     path.stem if is_shipped else str(absolute_path.with_suffix(""))

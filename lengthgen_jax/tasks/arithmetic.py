@@ -86,8 +86,9 @@ class ArithmeticTask(NumberTask):
   def variants(
     self, test_set: str, section: Any, length: int
   ) -> list[tuple[str, tuple]]:
-    """Returns the chains of section.chains for which a number has room; other
-    test sets have one variant."""
+    """Returns, for "chain", a variant for each number of places in
+    section.chains that a carry can cross in numbers of this length; other test
+    sets have one variant. `section` is config.eval."""
     if test_set != "chain":
       return [(test_set, ())]
     fitting = (n for n in section.chains if n <= self.units(length))
