@@ -7,8 +7,9 @@ METHOD   vanilla       sinusoidal positions, operands in sequence (default)
          nope_window   ABS: windowed bias without position encoding
          alibi, rope   baselines
          abc           ABC, with --mode=abc: vanilla first, then calibrated
-OPTION   decoder_only  `$a+b=` and the reversed sum in one sequence, and
-                       sinusoids of places instead of the index
+OPTION   decoder_only  `$a+b=` and the reversed sum in one sequence, and in
+                       vanilla, window and abc sinusoids of places instead of
+                       the index
          fixed         one width for training and test, as in the papers (61
                        digits), and the papers' absolute lines
          at most one of these, which have that one width too:
@@ -130,7 +131,8 @@ ABC_DECODER_ONLY_BY_TASK = {
 METHODS = {
   "vanilla": BASELINE,
   "window": WINDOW,
-  "window_cpi": WINDOW | {"positions.cyclic_period": 3},
+  "window_cpi": WINDOW
+  | {"positions.kind": "sinusoidal", "positions.cyclic_period": 3},
   "nope_window": WINDOW | {"positions.kind": "none"},
   "alibi": BASELINE | {"positions.kind": "alibi"},
   "rope": BASELINE | {"positions.kind": "rope"},
@@ -257,7 +259,6 @@ OPTIONS = ("decoder_only", "fixed", *PAPERS)
 DECODER_ONLY = {
   "model.kind": "decoder_only",
   "model.num_decoder_layers": 3,
-  "positions.kind": "coordinates",
   "train.learning_rate": 1e-3,
   # Outputs and operands share a softmax, so each line is one of more.
   "calibration.kappa_self": 2.0,
@@ -274,7 +275,10 @@ def get_config(preset: str = "addition"):
   changes = {"method": method} | METHODS[method]
   changes |= METHODS_BY_TASK.get(method, {}).get(task, {})
   if "decoder_only" in options:
-    changes |= DECODER_ONLY
+    positions = {"positions.kind": "coordinates"} | {
+      name: value for name, value in changes.items() if name == "positions.kind"
+    }
+    changes |= DECODER_ONLY | positions
   has_natural_width = not {"fixed", *PAPERS} & {*options}
   if method == "abc" and has_natural_width:
     if task in MUON_BY_TASK:

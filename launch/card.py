@@ -144,8 +144,8 @@ def main(argv: list[str] | None = None) -> int:
 
   It is 0 if all was done that was asked for; 130 if the script was interrupted
   or its minutes are over, whatever came before; else 1: a flag is wrong, the
-  archive cannot be read, the bench or a run failed, or the numbers of the
-  device differ from the CPU's.
+  archive cannot be read, the main job, the bench or a run failed, or the
+  numbers of the device differ from the CPU's or could not be computed.
   """
   try:
     args = parse(sys.argv[1:] if argv is None else argv)

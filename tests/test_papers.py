@@ -231,6 +231,9 @@ def test_rows_made_again_are_compared():
   frontier = row(metric="frontier", value=9.0)
   for one, value in ((frontier, 8.0), (CERTIFIED, 0)):
     assert provenance.compare([one], [one | {"value": value}], exact=True)
+  # Each of a seed's certificates is compared with the one of the same step.
+  certificates = [CERTIFIED | {"step": 9, "value": 0}, CERTIFIED]
+  assert provenance.compare(certificates, certificates, exact=True) == []
   outside = [*seeds(98, 100, 99), *seeds(50, 31, 57, length=60)]
   assert provenance.compare(old, outside, exact=False) == [
     "seed 0, train, equal, 6: 98.0 % is outside of the archived seeds' 99.0 to"

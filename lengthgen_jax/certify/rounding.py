@@ -98,6 +98,9 @@ products, quotients and roots of numbers that are not negative, so that they are
 off by a few hundred u of themselves; every lemma's result is multiplied by
 SLACK, which exceeds this. Accelerators do not round the factors of their
 products either (EXACT_FACTORS).
+
+Shapes: B contexts, with one row each; H heads, K head size, G keys that the row
+sees, D model size, F hidden features of the MLP, V tokens.
 """
 
 from collections.abc import Mapping

@@ -104,7 +104,7 @@ def integers(
     numbers = tuple(value)
     check(
       all(isinstance(x, int) and smallest <= x < 1 << 31 for x in numbers),
-      f"{name}={numbers}: must be integers from {smallest} on",
+      f"{name}={numbers}: must be integers from {smallest} on, below 2^31",
     )
     check(
       numbers or allow_empty,

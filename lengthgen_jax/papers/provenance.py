@@ -202,7 +202,9 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
   """
   if not exact:
     old, new = records.of_metric(old, "em"), records.of_metric(new, "em")
-  new_rows = {(row["seed"], _condition(row)): row for row in new}
+  # Finetuning certifies a seed several times, each time at another step.
+  key = lambda row: (row["seed"], exact and row["step"], _condition(row))
+  new_rows = {key(row): row for row in new}
   values, messages = {}, []  # the archived values of all seeds, by condition
   for row in old:
     values.setdefault(_condition(row), []).append(row["value"])
@@ -210,7 +212,7 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
     if row["metric"] not in METRICS:
       continue
     condition = _condition(row)
-    new_row = new_rows.get((row["seed"], condition))
+    new_row = new_rows.get(key(row))
     names = [str(x) for x in condition if x not in ("em", "", None)]
     text = ", ".join([f"seed {row['seed']}", *names])
     if new_row is None:

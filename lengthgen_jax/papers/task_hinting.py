@@ -75,8 +75,8 @@ def sweep(
   published numbers; the name of the model says the value.
 
   Args:
-    rows: the rows to copy. A field that they override keeps their value.
-    field: SECTION.FIELD.
+    rows: the rows to copy, with the fields that they override.
+    field: SECTION.FIELD, which the rows do not override.
     values: the values of the field.
     default: the value that the presets have, which needs no override.
     sizes: as in TableRow.

@@ -8,7 +8,7 @@ lemmas. The exit code is 0 if all models are proved; 1 if a model is wrong in a
 context, or has a margin whose sign rounding might change; 2, even so, if a file
 cannot be read or a condition of the proof is not met, which is no proof of the
 opposite. Shapes: U contexts, D model size, H heads, K head size, G keys of a
-row, V tokens.
+row (of a dense layer: groups of outputs), V tokens.
 """
 
 import functools
