@@ -188,7 +188,8 @@ EVAL_STATES = {
 # How runs are tested, by the first part of their names, at every size and with
 # any overrides.
 EVAL_FIELDS = {
-  "multiply_long": {
+  "multiply_long": BOTH_CHECKERS  # rounds of finetuning certify
+  | {
     "eval.test_sets": ("equal", "unequal", "nines", "one", "zeros"),
     "eval.lengths": (4, 6, 10, 20, 37, 40, 100),
     "eval.samples": (1000, 1000, 1000, 500, 100, 100, 20),
