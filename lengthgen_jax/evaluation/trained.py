@@ -19,6 +19,7 @@ from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.evaluation import decode
 from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.models.centering import can_center, centered
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training.loop import Run
@@ -440,6 +441,9 @@ _greedy_unoptimized = jit_unoptimized(0, 1, 2, 3)(_greedy_outputs)
 def models(run: Run, states: TrainState, checkpoint: str) -> list[Model]:
   """Returns a Model for every seed of a run, each on all devices of the run.
 
+  Those that attend along lines have centered parameters (models.centering), for
+  the sake of their proofs.
+
   Args:
     run: the training run.
     states: the train states of its seeds, [R, ...].
@@ -448,12 +452,15 @@ def models(run: Run, states: TrainState, checkpoint: str) -> list[Model]:
   """
   best = checkpoint == "best"
   params = states.best_params if best else states.params
-  step = int(states.step.max())
+  step, config = int(states.step.max()), run.experiment.model.config
+  select = lambda r: _select_seed(params, r)
+  if run.scaffold and can_center(config):
+    select = lambda r: centered(config, _select_seed(params, r))
   return [
     Model(
       run.experiment,
       of_seed(run.scaffold, r),
-      _select_seed(params, r),
+      select(r),
       seed=int(seed),
       step=int(states.best_step[r]) if best else step,
       stopped_at=int(states.stopped_at[r]),

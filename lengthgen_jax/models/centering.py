@@ -1,0 +1,94 @@
+"""This module gives the hidden states of a transformer the mean zero.
+
+Layer normalization subtracts the mean of a state, so that no row depends on it,
+and training lets it drift. It costs accuracy: where a state is mostly its mean,
+few digits of float32 are left for the rest, and bounds on rounding
+(certify.rounding, pretrained/checker.py) are tens of times as large.
+"""
+
+import jax
+import numpy as np
+
+from lengthgen_jax.models.layers import ModelConfig
+
+# The largest error of keys and values that may be left, as a share of the
+# largest of them.
+TOLERANCE = 1e-9
+# The layers whose outputs are added to the residual stream.
+RESIDUAL_OUTPUTS = (
+  ("self_attention", "out"),
+  ("cross_attention", "out"),
+  ("mlp", "wo"),
+)
+
+
+def can_center(config: ModelConfig) -> bool:
+  """Returns whether all that reads a hidden state subtracts its mean, but for
+  cross-attention without encoder layers (`_center_embeddings`)."""
+  is_normalized = config.norm == "pre" and config.norm_kind == "layer"
+  return is_normalized and config.temperature.kind == "none"
+
+
+def centered(config: ModelConfig, params: dict) -> dict:
+  """Returns parameters of the same function, up to the rounding of float32,
+  whose hidden states have mean zero.
+
+  Position encodings that are added stay as they are, and so do the embeddings
+  if cross-attention reads them in a way that does not allow it.
+
+  Args:
+    config: the hyper-parameters, for which `can_center` holds.
+    params: the parameters of one seed.
+  """
+  double = lambda x: np.asarray(x, np.float64)
+  moved = jax.tree.map(double, params)
+  for name, block in moved.items():
+    if name.startswith(("encoder_", "decoder_")):
+      for part, layer in RESIDUAL_OUTPUTS:
+        for key, x in block.get(part, {}).get(layer, {}).items():
+          block[part][layer][key] = x - x.mean(axis=-1, keepdims=True)
+  _center_embeddings(config, moved)
+  return jax.tree.map(
+    lambda new, old: new.astype(old.dtype), moved, jax.device_get(params)
+  )
+
+
+def _center_embeddings(config: ModelConfig, params: dict) -> None:
+  """Subtracts the mean of every row of the embeddings, in place.
+
+  Without encoder layers, keys and values of cross-attention are linear in the
+  embeddings themselves. What they lose is then added to their kernels: for
+  embeddings E [V, D] with means m [V] and a kernel W [D, K], E'·W' = E·W holds
+  for E' = E - m and W' = W + X, if E'·X = m·(the sums of W's columns). Nothing
+  is moved if that has no solution, or if more is added to the embeddings.
+  """
+  names = [
+    name for name in ("token_embedder", "segment_embedder") if name in params
+  ]
+  means = {
+    name: params[name]["embedding"].mean(axis=-1, keepdims=True)
+    for name in names
+  }
+  blocks = [params[f"decoder_{i}"] for i in range(config.num_decoder_layers)]
+  reads_source = any("cross_attention" in block for block in blocks)
+  kernels = []
+  if reads_source and not config.num_encoder_layers:
+    if config.positions.kind != "none" or config.num_segments > 1:
+      return
+    mean = means["token_embedder"]
+    tokens = params["token_embedder"]["embedding"] - mean
+    inverse = np.linalg.pinv(tokens)
+    for block in blocks:
+      for part in ("key", "value"):
+        dense = block["cross_attention"][part]
+        kernel = dense["kernel"].reshape(len(dense["kernel"]), -1)
+        lost = mean * kernel.sum(axis=0)
+        added = inverse @ lost
+        size = np.abs((tokens + mean) @ kernel).max()
+        if np.abs(tokens @ added - lost).max() > TOLERANCE * size:
+          return
+        kernels.append((dense, added))
+  for dense, added in kernels:
+    dense["kernel"] = dense["kernel"] + added.reshape(dense["kernel"].shape)
+  for name in names:
+    params[name]["embedding"] = params[name]["embedding"] - means[name]

@@ -1,0 +1,70 @@
+"""Hidden states of mean zero: the same function of inputs, with less rounding."""
+
+import jax
+import numpy as np
+import pytest
+import untrained
+
+from lengthgen_jax.models import centering
+
+PLAIN = {"positions.kind": "none", "model.norm": "pre"}
+IDENTITY = PLAIN | {"model.num_encoder_layers": 0}
+SEGMENTS = PLAIN | {"positions.segments": True}
+
+
+def means(params):
+  """The largest mean of an embedding, and of an output of a sublayer."""
+  embedding = params["token_embedder"]["embedding"]
+  outputs = [
+    params["decoder_0"]["mlp"]["wo"][key] for key in ("kernel", "bias")
+  ]
+  outputs.append(params["decoder_0"]["self_attention"]["out"]["kernel"])
+  largest = lambda x: float(np.abs(np.mean(x, axis=-1)).max())
+  return largest(embedding), max(map(largest, outputs))
+
+
+@pytest.mark.parametrize(
+  ("kind", "fields", "has_centered_embeddings"),
+  [
+    ("encoder_decoder", IDENTITY, True),
+    ("encoder_decoder", PLAIN | {"model.num_encoder_layers": 1}, True),
+    # What cross-attention reads has sinusoids, which the kernels would read.
+    ("encoder_decoder", IDENTITY | {"positions.kind": "coordinates"}, False),
+    ("decoder_only", PLAIN, True),
+    ("decoder_only", SEGMENTS, True),
+    ("decoder_only", PLAIN | {"positions.kind": "coordinates"}, True),
+  ],
+)
+def test_states_of_mean_zero_give_the_same_logits(
+  kind, fields, has_centered_embeddings
+):
+  experiment = untrained.experiment("addition", kind, fields)
+  params = untrained.params(experiment)
+  assert centering.can_center(experiment.model.config)
+  moved = centering.centered(experiment.model.config, params)
+  embedding, output = means(moved)
+  assert output < 1e-6 < means(params)[1]
+  assert (embedding < 1e-6) == has_centered_embeddings
+  batch = untrained.typed(experiment, "12+34", "907+8", "5+0")
+  logits, moved_logits = (
+    np.asarray(experiment.apply(x, {}, batch, "addition")[0])
+    for x in (params, moved)
+  )
+  assert np.abs(logits).max() > 1
+  np.testing.assert_allclose(moved_logits, logits, atol=2e-4)
+  types = jax.tree.map(lambda x: (x.shape, x.dtype), params)
+  assert jax.tree.map(lambda x: (x.shape, x.dtype), moved) == types
+
+
+@pytest.mark.parametrize(
+  ("field", "value"),
+  [
+    ("model.norm", "post"),
+    ("model.norm_kind", "rms"),
+    ("temperature.kind", "asentmax"),
+  ],
+)
+def test_models_that_read_the_mean_are_not_centered(field, value):
+  fields = PLAIN | {field: value}
+  experiment = untrained.experiment("addition", "decoder_only", fields)
+  assert not centering.can_center(experiment.model.config)
