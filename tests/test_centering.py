@@ -1,4 +1,4 @@
-"""Hidden states of mean zero: the same function of inputs, with less rounding."""
+"""Hidden states of mean zero: the same function, with less rounding."""
 
 import jax
 import numpy as np
