@@ -14,6 +14,7 @@ from tiny import get_config
 from lengthgen_jax.config.build import build
 from lengthgen_jax.evaluation import measures, trained
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
+from lengthgen_jax.models.centering import centered
 from lengthgen_jax.pipelines import evaluate, runs, workdir
 from lengthgen_jax.results import records
 
@@ -203,7 +204,8 @@ def test_best_is_each_seeds_own_step(trained_run, trained_states, tmp_path):
     }
     for r, model in enumerate(models):
       params = states.best_params if checkpoint == "best" else states.params
-      assert leaf_bytes(model.params) == leaf_bytes(one(params, r))
+      expected = centered(model.experiment.model.config, one(params, r))
+      assert leaf_bytes(model.params) == leaf_bytes(expected)
   step = lambda name: {seed: row["step"] for seed, row in em_rows[name].items()}
   assert step("last") == {0: 600, 1: 600}
   assert step("best") == {0: 50, 1: 350}
@@ -213,13 +215,14 @@ def test_best_is_each_seeds_own_step(trained_run, trained_states, tmp_path):
 
 
 def test_checkpoint_that_is_named_is_read(trained_run, trained_states):
+  config = trained_run.experiment.model.config
   (last, _), (named, _), (early, _) = (
     runs.load(trained_run, name) for name in ("last", "600", "500")
   )
   assert (
     leaf_bytes(last.params)
     == leaf_bytes(named.params)
-    == leaf_bytes(one(trained_states.params))
+    == leaf_bytes(centered(config, one(trained_states.params)))
   )
   assert leaf_bytes(early.params) != leaf_bytes(last.params)
   assert (last.step, early.step) == (600, 500)

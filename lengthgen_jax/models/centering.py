@@ -49,7 +49,9 @@ def centered(config: ModelConfig, params: dict) -> dict:
           block[part][layer][key] = x - x.mean(axis=-1, keepdims=True)
   _center_embeddings(config, moved)
   return jax.tree.map(
-    lambda new, old: new.astype(old.dtype), moved, jax.device_get(params)
+    lambda new, old: jax.device_put(new.astype(old.dtype), old.sharding),
+    moved,
+    params,
   )
 
 

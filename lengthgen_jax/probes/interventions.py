@@ -169,7 +169,9 @@ def _exact_match(
   return Mean(
     int((is_right | ~is_output).all(axis=1).sum()),
     count,
-    by_position=np.bincount(position[is_right & is_output]),
+    by_position=np.bincount(
+      position[is_right & is_output], minlength=is_output.sum(axis=1).max()
+    ),
     success=True,  # every value is 1 (right) or 0 (wrong)
     **location,
   )
