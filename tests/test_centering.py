@@ -68,3 +68,16 @@ def test_models_that_read_the_mean_are_not_centered(field, value):
   fields = PLAIN | {field: value}
   experiment = untrained.experiment("addition", "decoder_only", fields)
   assert not centering.can_center(experiment.model.config)
+
+
+def test_embeddings_whose_means_cost_digits_stay():
+  """Rows that are nearly equal differ in their means alone: the kernels that
+  tell them apart would be huge."""
+  experiment = untrained.experiment("addition", "encoder_decoder", IDENTITY)
+  params = untrained.params(experiment)
+  table = params["token_embedder"]["embedding"]
+  near = table[2] + 0.5 + 1e-5 * table[4]
+  params["token_embedder"]["embedding"] = table.at[3].set(near)
+  moved = centering.centered(experiment.model.config, params)
+  embedding, output = means(moved)
+  assert output < 1e-6 and embedding > 0.1

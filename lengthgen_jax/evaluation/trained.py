@@ -441,8 +441,8 @@ _greedy_unoptimized = jit_unoptimized(0, 1, 2, 3)(_greedy_outputs)
 def models(run: Run, states: TrainState, checkpoint: str) -> list[Model]:
   """Returns a Model for every seed of a run, each on all devices of the run.
 
-  Those that attend along lines have centered parameters (models.centering), for
-  the sake of their proofs.
+  Those that have a bias of lines or matrices have centered parameters where
+  models.centering allows it, for the sake of their proofs.
 
   Args:
     run: the training run.

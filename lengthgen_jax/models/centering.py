@@ -1,4 +1,4 @@
-"""This module gives the hidden states of a transformer the mean zero.
+"""This module takes the mean out of a transformer's hidden states.
 
 Layer normalization subtracts the mean of a state, so that no row depends on it,
 and training lets it drift. It costs accuracy: where a state is mostly its mean,
@@ -9,11 +9,13 @@ few digits of float32 are left for the rest, and bounds on rounding
 import jax
 import numpy as np
 
+from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.models.layers import ModelConfig
 
 # The largest error of keys and values that may be left, as a share of the
-# largest of them.
-TOLERANCE = 1e-9
+# largest of them, and how many times as large the terms of their sums may
+# become: larger ones cost digits.
+TOLERANCE, GROWTH = 1e-9, 16
 # The layers whose outputs are added to the residual stream.
 RESIDUAL_OUTPUTS = (
   ("self_attention", "out"),
@@ -26,15 +28,16 @@ def can_center(config: ModelConfig) -> bool:
   """Returns whether all that reads a hidden state subtracts its mean, but for
   cross-attention without encoder layers (`_center_embeddings`)."""
   is_normalized = config.norm == "pre" and config.norm_kind == "layer"
-  return is_normalized and config.temperature.kind == "none"
+  is_float = config.dtype != "bfloat16"  # whose rounding would be seen
+  return is_normalized and is_float and config.temperature.kind == "none"
 
 
 def centered(config: ModelConfig, params: dict) -> dict:
   """Returns parameters of the same function, up to the rounding of float32,
-  whose hidden states have mean zero.
+  whose embeddings and outputs of sublayers have mean zero.
 
-  Position encodings that are added stay as they are, and so do the embeddings
-  if cross-attention reads them in a way that does not allow it.
+  Position encodings that are added keep their mean, and so do embeddings where
+  `_center_embeddings` cannot move them.
 
   Args:
     config: the hyper-parameters, for which `can_center` holds.
@@ -62,8 +65,12 @@ def _center_embeddings(config: ModelConfig, params: dict) -> None:
   embeddings themselves. What they lose is then added to their kernels: for
   embeddings E [V, D] with means m [V] and a kernel W [D, K], E'·W' = E·W holds
   for E' = E - m and W' = W + X, if E'·X = m·(the sums of W's columns). Nothing
-  is moved if that has no solution, or if more is added to the embeddings.
+  is moved if that has no solution or one that costs digits, if these models
+  have positions or segments, or if the user's own encoding embeds tokens.
   """
+  embed = POSITIONS[config.positions.kind].embed
+  if not embed.__module__.startswith("lengthgen_jax."):
+    return  # it may do more to embeddings than add to them
   names = [
     name for name in ("token_embedder", "segment_embedder") if name in params
   ]
@@ -88,6 +95,10 @@ def _center_embeddings(config: ModelConfig, params: dict) -> None:
         added = inverse @ lost
         size = np.abs((tokens + mean) @ kernel).max()
         if np.abs(tokens @ added - lost).max() > TOLERANCE * size:
+          return
+        terms = np.abs(tokens) @ np.abs(kernel + added)
+        before = np.abs(tokens + mean) @ np.abs(kernel)
+        if terms.max() > GROWTH * before.max():
           return
         kernels.append((dense, added))
   for dense, added in kernels:
