@@ -423,15 +423,16 @@ def time_evaluation(
 def time_lengths(
   workload: Workload, section: ConfigDict
 ) -> Iterator[list[Case]]:
-  """Times a pass of evaluation, dense and along lines, and a training step
-  along lines at each of `bench.lengths`."""
+  """Times a pass of evaluation, dense and along lines, and a training step, along
+  lines where that is faster, at each of `bench.lengths`."""
   model = retraining(MAIN_JOB).model()
   for length in section.lengths:
     yield [
       evaluation("by length", "dense", model, length, None),
       evaluation("by length", "sparse", model, length, model.sparse_plan),
     ]
-    batch_size = max(4000 // length, 1)  # about 4 000 digits a step
+    # About 4 000 digits of each operand a step, but at least one example.
+    batch_size = max(4000 // length, 1)
     longer = retraining(
       {"data.train_length": length, "train.batch_size": batch_size}
     )

@@ -359,6 +359,8 @@ def check_precision(
   )
   advice = ""
   if copies == "share":
+    advice = " or initial.copies='difference'"
+  if copies == "share" and longest <= max_items("float32", copies):
     advice = (
       ", initial.copies='difference', or model.dtype='float32' and"
       " model.precision='highest'"
