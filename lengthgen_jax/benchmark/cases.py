@@ -423,8 +423,8 @@ def time_evaluation(
 def time_lengths(
   workload: Workload, section: ConfigDict
 ) -> Iterator[list[Case]]:
-  """Times a pass of evaluation, dense and along lines, and a training step, along
-  lines where that is faster, at each of `bench.lengths`."""
+  """Times a pass of evaluation, dense and along lines, and a training step,
+  along lines where that is faster, at each of `bench.lengths`."""
   model = retraining(MAIN_JOB).model()
   for length in section.lengths:
     yield [

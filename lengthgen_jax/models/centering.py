@@ -51,11 +51,13 @@ def centered(config: ModelConfig, params: dict) -> dict:
         for key, x in block.get(part, {}).get(layer, {}).items():
           block[part][layer][key] = x - x.mean(axis=-1, keepdims=True)
   _center_embeddings(config, moved)
-  return jax.tree.map(
-    lambda new, old: jax.device_put(new.astype(old.dtype), old.sharding),
-    moved,
-    params,
-  )
+
+  def put(new: np.ndarray, old: jax.Array) -> jax.Array:
+    # Programs are compiled for arrays that are committed to devices, or not.
+    sharding = old.sharding if old.committed else None
+    return jax.device_put(new.astype(old.dtype), sharding)
+
+  return jax.tree.map(put, moved, params)
 
 
 def _center_embeddings(config: ModelConfig, params: dict) -> None:

@@ -247,8 +247,8 @@ SECTION = """
 The longest test length at which, as at all shorter ones, the median seed is
 right in at least 99 % of its samples, of a run's last stage (∀: so many of the
 seeds are proved right at every length by both checkers, ∀¹: by one); published
-results stand at the lengths, and with the exact match if any, that their authors
-give.
+results stand at the lengths, and with the exact match if any, that their
+authors give.
 
 ![test length against training length]({figure})
 
