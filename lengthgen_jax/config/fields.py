@@ -504,7 +504,8 @@ READING_FIELDS = {
     # that can be bounded
     "max_refined": Field(20_000, NOT_NEGATIVE),
     # whether pretrained/checker.py, which shares no code with the first
-    # checker, must prove the same; it takes up to a minute for each seed
+    # checker, must prove the same; it takes up to a minute for each seed,
+    # five of N×M
     "second_checker": False,
   },
   # looking inside (--mode=probe)
