@@ -12,7 +12,8 @@ OPTION   norm   with layer normalization at the end of each block, in twice the
   lengthgen --config=configs/construction.py:10,1000 --workdir=W
   echo 5 3 9 3 | lengthgen --mode=predict --workdir=W
 
-Training starts from these weights, with other lengths and with noise:
+Training starts from these weights, here with noise, on lists of up to 20 items,
+or up to LONGEST (but at least 6) if that is less:
 
   lengthgen --config=configs/construction.py:10,100 --workdir=W2 \\
     --config.train.steps=2000 --config.initial.noise=0.01

@@ -17,10 +17,10 @@ Training that is cut off at the end of the minutes is saved, and the same
 command continues it. Rows of finished runs are archived in --results, as by
 launch/tables.py; archived runs are repeated only if their config has changed or
 rows of their table's probes are missing.
-An estimate of the FLOPs and the memory of each run that is left is printed
-first; with --plan, nothing else is done. --dry-run makes every run tiny and
-leaves out the numerics, to try the script on a CPU; unless --root and --results
-say otherwise, all of it goes to runs/card_dry_run.
+An estimate of the FLOPs and the memory of each run that is left, in ABC of its
+first stage, is printed first; with --plan, nothing else is done. --dry-run
+makes every run tiny and leaves out the numerics, to try the script on a CPU;
+unless --root and --results say otherwise, all of it goes to runs/card_dry_run.
 """
 
 import argparse
@@ -232,13 +232,14 @@ def estimate(run: Run) -> Estimate:
   return Estimate(
     spec.attempt_steps,
     sum(flops) / len(flops),
-    memory.step_bytes(experiment, is_sparse=False, in_microbatches=False)
+    sum(memory.step_bytes(experiment, is_sparse=False, in_microbatches=False))
     + memory.tree_bytes(state),
   )
 
 
 def estimate_table(table_runs: list[Run]) -> str:
-  """Returns a table, as text, of the estimates of all seeds of each run."""
+  """Returns a table, as text, of the estimates of each run: "steps" and
+  "TFLOP/step" of one seed, "PFLOP" and "GiB" of all its seeds."""
   lines = [f"{'run':<44}{'steps':>9}{'TFLOP/step':>12}{'PFLOP':>9}{'GiB':>7}"]
   for run in table_runs:
     steps, flops, num_bytes = estimate(run)

@@ -53,6 +53,9 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     check(min(args.lengths) >= 2, "--lengths: must be at least 2")
     check(args.samples >= 1, f"--samples={args.samples}: must be at least 1")
+    check(
+      args.figure.suffix == ".png", f"--figure={args.figure}: must be a .png"
+    )
     models = {}
     for workdir in args.workdirs:
       model = lengthgen_jax.load(workdir).model

@@ -114,7 +114,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     action="append",
     default=[],
     metavar="FIELD=A,B,...",
-    help="values of a config field; repeated for a product",
+    help="values without commas of a config field; repeated for a product",
   )
   add("--mode", default="train", help="of lengthgen, default train")
   add("--devices", type=split, default=[""], metavar="KIND:N,...")
@@ -237,7 +237,7 @@ def run_jobs(
         process = start(command(arguments, slot), workdir if to_log else None)
         processes.add(process)
       return workdir, process.wait()
-    except OSError as error:  # ssh or taskset is not installed
+    except OSError as error:  # no ssh, or log.txt cannot be written
       print(f"== {workdir}: {error}", file=sys.stderr, flush=True)
       return workdir, 127
     finally:

@@ -72,6 +72,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     "--check takes no tables, --plan, --pages or --parallel",
   )
   check(not (args.plan and args.pages), "--plan and --pages exclude each other")
+  check(
+    not (args.tables and args.pages),
+    "--pages takes no tables: it writes the pages of all",
+  )
   runs.select(args.tables, args.size)  # raises if a name is unknown
   return args
 
@@ -102,7 +106,8 @@ def main(argv: list[str] | None = None) -> int:
     return 1
   except KeyboardInterrupt:
     print(
-      "stopped; the same command goes on from here (--check begins again)",
+      "stopped; the same command goes on from here (--check makes runs that"
+      " agreed again)",
       file=sys.stderr,
     )
     return 130

@@ -19,12 +19,12 @@ PAD = -1  # the segment of a position without a token
 class Coordinates(NamedTuple):
   """Coordinates say where L positions stand within their segments.
 
-  A segment is a run of tokens that belong together: an operand with the token
-  on its left, the output, or the start token alone (in a decoder-only model the
-  delimiter). Offsets are counted from
-  both ends of the segment along each of A axes, so that they mean the same at
-  every width. Sequences have one axis; a grid has two, its rows j and digits k.
-  The offset along an axis on which a segment does not extend is 0.
+  A segment is a run of tokens that belong together: an operand with the mark on
+  its left, if it has one, the output, or the start token alone (in a
+  decoder-only model the delimiter). Offsets are counted from both ends of the
+  segment along each of A axes, so that they mean the same at every width.
+  Sequences have one axis; a grid has two, its rows j and digits k. The offset
+  along an axis on which a segment does not extend is 0.
 
   Attributes:
     segment: [B or 1, L] int32, the number of the segment; PAD where there is no
@@ -66,7 +66,7 @@ class Coordinates(NamedTuple):
 def segment_coordinates(*lengths: int) -> Coordinates:
   """Returns the coordinates of consecutive segments of these lengths.
 
-  They are for a single sequence (B = 1) with one axis (A = 1).
+  They are for a single sequence (B = 1) with one axis (A = 1), in int64.
 
   >>> segment_coordinates(3, 2).right[0, :, 0]
   array([2, 1, 0, 1, 0])
@@ -94,7 +94,7 @@ class Places(NamedTuple):
   Attributes:
     place: [B or 1, L, A] int32, the offset along each of A axes: in the prompt
       from the end `Task.anchor` of the segment, in the output from the left.
-    digit: [B or 1, L] bool, False for separators between segments.
+    digit: [B or 1, L] bool, False for marks that begin a segment of the prompt.
     index: [L] int32, the position in the whole sequence ([B or 1, L] if counted
       from the right).
     size: [B or 1, 1] int32, the number of tokens of the whole sequence.

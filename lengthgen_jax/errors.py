@@ -3,12 +3,13 @@
 import argparse
 import contextlib
 import zipfile
+import zlib
 from collections.abc import Collection, Iterator
 from reprlib import Repr
 from typing import Any, NoReturn
 
 _SHORT = Repr()
-_SHORT.maxstring = _SHORT.maxother = 40
+_SHORT.maxstring = 40
 
 
 class UsageError(Exception):
@@ -66,7 +67,13 @@ def file_errors(what: str) -> Iterator[None]:
   whose message is `what` and the reason in parentheses."""
   try:
     yield
-  except (EOFError, OSError, ValueError, zipfile.BadZipFile) as error:
+  except (
+    EOFError,
+    OSError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+  ) as error:
     lines = str(error).splitlines() or [type(error).__name__]
     reason = getattr(error, "strerror", None) or lines[0]
     raise UsageError(f"{what} ({reason})") from error

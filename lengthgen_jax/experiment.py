@@ -78,6 +78,7 @@ class Experiment:
     source = self.task.segments
     if self.kind == "decoder_only":
       return {"self": (*source, "target", "start")}
+    # The decoder has no keys in the prompt's segments, but these are numbered.
     target_segments = ("",) * len(source) + ("target", "start")
     return {"self": target_segments, "cross": source, "encoder": source}
 
@@ -102,8 +103,8 @@ class Experiment:
       width = self.fixed_width
       check(
         max(lengths) < width,
-        f"{what} do not fit data.width=fixed with W={width};"
-        f" {advice.format(width - 1)}",
+        f"{what} do not fit data.width=fixed with W={width}"
+        f" {self.task.own_unit}; {advice.format(width - 1)}",
       )
     self.check_positions(width, what)
     return width
@@ -278,7 +279,8 @@ class Experiment:
 
   def sparse_training_plan(self, scaffold: dict) -> scaffolds.SparsePlan | None:
     """Returns the plan for training along the lines of all seeds; None where
-    that is not supported or not faster, or the task is ragged."""
+    that is not supported or not faster, where seeds differ in which heads are
+    transparent, and in ragged tasks."""
     widths = self.data[0].widths
     if not widths or not self.supports_sparse(scaffold):
       return None
@@ -346,15 +348,17 @@ class Experiment:
     batch: packing.Batch,
     head: str,
     noise: rng.Noise | None = None,
-    **options,
+    sparse_plan: scaffolds.SparsePlan | None = None,
   ) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] and activations.
 
     With noise it runs as in training: with dropout, and with random positions
-    and temperature counts where the config has them. `options` are `decoding`
-    and `sparse_plan` of `site_inputs`.
+    and temperature counts where the config has them. `sparse_plan` is as in
+    `site_inputs`.
     """
-    site_inputs = self.site_inputs(scaffold, batch, noise=noise, **options)
+    site_inputs = self.site_inputs(
+      scaffold, batch, noise=noise, sparse_plan=sparse_plan
+    )
     outputs: Any = self.model.apply(
       {"params": params}, batch, site_inputs, head, noise
     )
@@ -383,8 +387,9 @@ class Experiment:
     scaffold: dict,
     sparse_plan: scaffolds.SparsePlan | None = None,
   ) -> int:
-    """Returns the bytes of a block's largest activations for one example: the
-    attention weights, and the hidden layer of the MLP."""
+    """Returns the bytes of a decoder block's largest activations for one
+    example: the attention weights (along lines also the gathered keys and
+    values, with gradients), and the hidden layer of the MLP."""
     config, rows = self.model.config, batch.inputs.shape[1]
     # How many numbers each head has for a row.
     row_size = max(rows, 0 if batch.source is None else batch.source.shape[1])
@@ -400,7 +405,7 @@ class Experiment:
     scaffold: dict,
     batch: packing.Batch,
     head: str,
-    **options,
+    sparse_plan: scaffolds.SparsePlan | None = None,
   ) -> tuple[jax.Array, jax.Array]:
     """Returns which tokens [B, T] and examples [B] of a batch are right.
 
@@ -409,7 +414,9 @@ class Experiment:
     forcing it equals that of greedy decoding, by induction on the first error,
     unless a row sees later inputs.
     """
-    logits, _ = self.apply(params, scaffold, batch, head, **options)
+    logits, _ = self.apply(
+      params, scaffold, batch, head, sparse_plan=sparse_plan
+    )
     is_right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
     return is_right, jnp.all(is_right, axis=1)
 

@@ -23,7 +23,7 @@ from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
 HEARTBEAT = 30  # seconds without a sign of life after which a process is lost
 LOST = (
   f"another process ended, or gave no sign of life for {HEARTBEAT} s; the same"
-  " command on all hosts goes on from the last checkpoint"
+  " command on all hosts goes on from what is saved"
 )
 
 # Whether this process is one of several. While it is not, JAX is not asked how
@@ -97,15 +97,17 @@ def multihost_context(
     ending.message = LOST
     if is_multihost() and is_primary():
       ending.prefix = "\n"  # below the progress bar
-    yield
+    interruption = None
+    try:
+      yield
+    except Interrupted as error:  # in all processes, at the same step
+      interruption = error
     barrier("end")
-  except Interrupted:  # all processes were interrupted, at the same step
-    barrier("end")
-    raise
   except BaseException as error:
     ending.exit_for_error(error)
-  finally:
-    os.unlink(ending.log)
+  ending.close()
+  if interruption is not None:
+    raise interruption
 
 
 def _check_flags(
@@ -150,7 +152,7 @@ def _connect(
   import jax
 
   if coordinator and process == 0:
-    # JAX would end with a segmentation fault.
+    # On a port that is taken, JAX would end with a segmentation fault.
     try:
       with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -212,10 +214,16 @@ class _Ending:
     self._handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(abort)
     ctypes.CDLL(None).signal(signal.SIGABRT, self._handler)
 
+  def close(self) -> None:
+    """Deletes the log file, and leaves SIGABRT to the system again."""
+    ctypes.CDLL(None).signal(signal.SIGABRT, None)
+    os.unlink(self.log)
+
   def exit_for_error(self, error: BaseException) -> NoReturn:
     """Ends this process because of an exception in it, which may be that of the
     runtime about the end of another process."""
     if isinstance(error, KeyboardInterrupt):
+      os.unlink(self.log)
       os._exit(130)
     message = out_of_memory(error) or str(error)
     if isinstance(error, UsageError):

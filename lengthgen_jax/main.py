@@ -79,7 +79,7 @@ _SEED = flags.DEFINE_integer(
   "seed",
   None,
   "export: which seed; by default one that most checkers proved, of these the"
-  " one with the largest margin.",
+  " one with the largest margin; if none is proved, the best by validation.",
 )
 _MULTIHOST = flags.DEFINE_bool(
   "multihost",
@@ -236,7 +236,7 @@ def main(argv: list[str]) -> None:
     sys.exit(143)  # the exit code of a process that SIGTERM ended
   except BrokenPipeError:
     sys.exit(1)
-  except KeyboardInterrupt:  # training and certification save first
+  except KeyboardInterrupt:  # training and certification save at a first one
     sys.exit(130)
   except Exception as error:
     if line := out_of_memory(error):

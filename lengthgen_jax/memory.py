@@ -1,5 +1,5 @@
-"""Lower bounds of the memory that attention and training take, and the memory
-of devices, in bytes."""
+"""Estimates of the memory that attention takes, lower bounds of what training
+takes, and the memory of devices, in bytes."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import check
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks.dataset import Part
+from lengthgen_jax.tasks.dataset import Part, Share
 from lengthgen_jax.training.loop import Run
 
 SPARSE_KEYS = 8  # keys per row that estimates assume for attention along lines
@@ -41,7 +41,8 @@ def attention_bytes(
   """Returns the bytes that attention in one layer takes for one example.
 
   Dense attention has three float32 arrays [heads, rows, keys]: the scores, the
-  scores plus bias, and the weights. Attention along lines has them only for the
+  scores plus bias, and the weights; of a decoder layer those of self- and of
+  cross-attention count together. Attention along lines has them only for the
   heads that are dense nevertheless, and gathers a few keys per row for the
   others.
 
@@ -66,8 +67,8 @@ def attention_bytes(
 def check_test(example_bytes: int, memory_mb: int, size_text: str) -> None:
   """Checks that one example of a test can fit in the memory of a device.
 
-  At least a third of its bytes must fit: in dense attention that is one of the
-  three arrays of `attention_bytes`.
+  At least a sixth of its bytes must fit: in dense attention the largest of the
+  arrays of `attention_bytes`, three for each of at most two sites, has as many.
 
   Args:
     example_bytes: the bytes of one example, from `attention_bytes`.
@@ -75,7 +76,7 @@ def check_test(example_bytes: int, memory_mb: int, size_text: str) -> None:
     size_text: the size of an example in words, like "60 digits".
 
   Raises:
-    UsageError: a device has less memory than `memory_mb`, or less than a third
+    UsageError: a device has less memory than `memory_mb`, or less than a sixth
       of `example_bytes`.
   """
   limit = device_bytes()
@@ -83,11 +84,12 @@ def check_test(example_bytes: int, memory_mb: int, size_text: str) -> None:
     memory_mb << 20 <= limit,
     f"eval.memory_mb={memory_mb}: a device has {limit >> 20} MiB, choose less",
   )
-  least = example_bytes // 3
+  least = example_bytes // 6
   check(
     least <= limit,
-    f"eval.lengths: attention to one example of {size_text} takes at least"
-    f" {_gib(least)}, and a device has {_gib(limit)}; choose shorter ones",
+    f"eval: attention to one example of {size_text} takes at least"
+    f" {_gib(least)}, and a device has {_gib(limit)}; choose shorter"
+    " eval.lengths, or a shorter eval.frontier",
   )
 
 
@@ -106,13 +108,15 @@ def check_training(run: Run) -> None:
   seeds_at_once = seeds_per_device if run.train.seed_axis == "vmap" else 1
   is_sparse = run.sparse_plan is not None
   in_microbatches = jax.default_backend() == "cpu"
-  bytes_at_once = (
-    seeds_at_once
-    * step_bytes(run.experiment, is_sparse, in_microbatches)
-    // along_data
+  batch_bytes, activation_bytes = (
+    seeds_at_once * num_bytes // along_data
+    for num_bytes in step_bytes(run.experiment, is_sparse, in_microbatches)
   )
+  bytes_at_once = batch_bytes + activation_bytes
   limit = device_bytes()
   advice = "train.batch_size"
+  if in_microbatches and activation_bytes > batch_bytes:
+    advice = "data.train_length"  # those of one example
   if seeds_at_once > 1:
     advice += ", or choose train.seed_axis='loop'"
   if state_bytes > bytes_at_once:
@@ -127,19 +131,19 @@ def check_training(run: Run) -> None:
 
 def step_bytes(
   experiment: Experiment, is_sparse: bool, in_microbatches: bool
-) -> int:
-  """Returns a lower bound of the bytes of one seed's largest gradient step.
+) -> tuple[int, int]:
+  """Returns lower bounds of the bytes that one seed's largest gradient step
+  takes: of its batch, and of the arrays that the backward pass needs at once.
 
-  It is the size of a batch and of the arrays that the backward pass of a
-  microbatch needs: the inputs of dense layers, without those of cross-attention
-  and of the output heads, and the float32 weights of dense attention.
+  These are the inputs of dense layers, without those of cross-attention and of
+  the output heads, and the float32 weights of dense attention.
 
   Args:
     experiment: what is trained.
     is_sparse: whether there is a plan of attention along lines; the weights of
       its dense heads are not counted.
     in_microbatches: whether the step is taken in microbatches, as on CPUs; then
-      a single example is counted of each head and bucket of lengths.
+      the arrays of a single example, the longest, are counted.
   """
   config, data_sets = experiment.model.config, experiment.data
   # A block has four dense inputs: attention's two and the MLP's two.
@@ -148,7 +152,7 @@ def step_bytes(
   bytes_per_cell = 0 if is_sparse else 4 * config.num_heads
   key = jax.eval_shape(lambda: jax.random.key(0))
 
-  def part_bytes(head: str, part: Part) -> int:
+  def part_bytes(head: str, part: Part) -> tuple[int, int]:
     batch = jax.eval_shape(lambda key: experiment.sample(key, head, part), key)
     width = data_sets[experiment.heads.index(head)].bound(part.bucket)
     example_bytes = 0
@@ -161,16 +165,17 @@ def step_bytes(
         config.num_encoder_layers if is_encoder else config.num_decoder_layers
       )
     examples_at_once = 1 if in_microbatches else part.count
-    return tree_bytes(batch) + examples_at_once * example_bytes
+    return tree_bytes(batch), examples_at_once * example_bytes
 
-  return max(
-    sum(
-      part_bytes(share.head, part)
-      for share in step_spec
-      for part in share.parts
+  def spec_bytes(step_spec: tuple[Share, ...]) -> tuple[int, int]:
+    batches, activations = zip(
+      *(part_bytes(x.head, part) for x in step_spec for part in x.parts),
+      strict=True,
     )
-    for step_spec in experiment.step_specs
-  )
+    at_once = max if in_microbatches else sum
+    return sum(batches), at_once(activations)
+
+  return max(map(spec_bytes, experiment.step_specs), key=sum)
 
 
 def tree_bytes(tree: Any) -> int:

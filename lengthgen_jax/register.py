@@ -3,8 +3,9 @@ normalizers, optimizers and probes from files of their own: a config file, or a
 module that it imports.
 
 Registered things work wherever the built-in ones do: in configs, training,
-predictions, certificates, probes and reports. A workdir remembers the files
-that registered what it was trained with, and runs them again when it is read
+predictions, probes and reports, and in certificates, but for position
+encodings, temperatures and normalizers. A workdir remembers the files that
+registered what it was trained with, and runs them again when it is read
 (docs/extending.md).
 
 Every function returns the thing that it registers, and raises UsageError, one
@@ -43,8 +44,9 @@ def hint(main: str, name: str, task_class: type[Task]) -> type[Task]:
     task_class: the hint, a task with the tokens of the main one.
   """
   check_choice("register: hint of", main, TASKS)
-  hints = HINTS.setdefault(main, Registry(f"hint of {main}", {}, check_task))
-  return hints.register(name, task_class)
+  if main not in HINTS:
+    HINTS[main] = Registry(f"hint of {main}", {}, check_task)
+  return HINTS[main].register(name, task_class)
 
 
 def position_encoding(
@@ -61,7 +63,8 @@ def bias(name: str, function: Callable) -> Callable:
     name: the name of the bias.
     function: takes the config's section `bias` and a ScaffoldSpec, which says
       what the model and the task require, and returns the scaffold: a dict from
-      attention sites to SiteLines or SiteMatrix, with a leading axis of seeds.
+      attention sites to SiteLines or SiteMatrix, with a leading axis of seeds,
+      or of 1 if all seeds share it.
   """
   return BIASES.register(name, function)
 

@@ -73,7 +73,10 @@ def check_arguments(what: str, function: Callable | None, *names: str) -> None:
   """
   if not callable(function):
     raise UsageError(f"register: {what} is no function")
-  signature = inspect.signature(function)
+  try:
+    signature = inspect.signature(function)
+  except ValueError as error:  # of some builtins
+    raise UsageError(f"register: {what} has no signature") from error
   check(
     can_bind(signature, *names),
     f"register: {what} must be a function of ({', '.join(names)}), and not of"

@@ -265,7 +265,7 @@ def test_certifying_again_keeps_rows_and_names_other_parameters(
   ]
   records.write(workdir / "results.jsonl", rows)
   evaluated = inside("--mode=evaluate", f"--workdir={workdir}")
-  assert "is of other parameters; run --mode=certify" in evaluated.stderr
+  assert "has no certificate that holds for seed" in evaluated.stderr
   assert "∀" not in evaluated.stdout
 
 

@@ -105,13 +105,6 @@ def test_a_matrix_of_lines_is_the_same_bias(tmp_path):
     np.testing.assert_array_equal(*totals)
 
 
-def right_in_self(path):
-  lines = lines_of((0,))
-  anchor = np.full_like(lines["self"].anchor, RIGHT)
-  lines["self"] = lines["self"]._replace(anchor=anchor)
-  file.save(path, lines, {"seeds": [0], "sites": SITES})
-
-
 def schema_1(path):
   np.savez(path, schema=np.int32(1), meta="{}")
 
@@ -172,7 +165,6 @@ BAD = {
     "cross has segments ['pairs', 'b'], this run ['a', 'b']",
   ),
   "field": (without_matrix, {}, "self has no matrix"),
-  "right end": (right_in_self, {}, "no right end while decoding"),
 }
 
 
@@ -194,6 +186,20 @@ def test_a_file_is_read_for_the_experiment_of_a_config(tmp_path):
   file.save(tmp_path / "bias.npz", lines, meta)
   assert config.seeds == (0, 1)
   assert_same(make_scaffold(config, experiment), lines, [0, 2])
+
+
+def test_self_lines_from_the_right_are_refused(tmp_path):
+  fields = {"bias.kind": "file", "bias.file": str(tmp_path / "bias.npz")}
+  config = untrained.config("addition", "decoder_only", fields)
+  experiment = untrained.experiment("addition", "decoder_only", fields)
+  lines = lines_of((0, 1), layers=1)["self"]
+  anchor = np.full_like(lines.anchor, RIGHT)
+  segment = np.full_like(lines.segment, experiment.task.target_segment)
+  lines = lines._replace(anchor=anchor, segment=segment)
+  meta = {"seeds": [0, 1], "sites": experiment.site_segments}
+  file.save(tmp_path / "bias.npz", {"self": lines}, meta)
+  with refuses("no right end while decoding"):
+    make_scaffold(config, experiment)
 
 
 def test_rows_with_nothing_open_are_noted(tmp_path, capsys):

@@ -12,6 +12,7 @@ import pytest
 import untrained
 from command import refuses
 from local_models import Case, lines, model, small
+from ml_collections import ConfigDict
 from test_multiply_long import model as grid_model
 
 from lengthgen_jax.attention.biases.scaffold import SiteMatrix
@@ -80,6 +81,12 @@ REFUSED = [
   ),
   ("addition", {"cross": STEEP}, {}, "cross-attention moves 2 tokens"),
   ("successor", {"self": BACKWARD}, {}, "counts outputs from the last"),
+  (
+    "successor",
+    {"self": lines(Line(WHOLE, RIGHT, 1, 0))},
+    {},
+    "counts outputs from the last",
+  ),
   ("addition", {}, {"positions.kind": "sinusoidal"}, "positions.kind=none"),
   ("addition", {}, {"positions.kind": "alibi"}, "positions.kind"),
   (
@@ -393,9 +400,10 @@ def test_a_certificate_is_of_what_the_program_makes_of_parameters(monkeypatch):
   }
   assert len(checksums) == 3 and before not in checksums
   stored = {"checksum": before, "complete": True, "receptive_fields": [1]}
-  assert certify.is_valid(stored, True, small_model)
+  section = ConfigDict({"exhaustive": True, "max_refined": 7})
+  assert certify.is_valid(stored, section, small_model)
   monkeypatch.setattr(certificate, "LEMMA", certificate.LEMMA + 1)
-  assert not certify.is_valid(stored, True, small_model)
+  assert not certify.is_valid(stored, section, small_model)
 
 
 # Draws of certificate_hunt.py.

@@ -240,7 +240,7 @@ def test_a_count_may_end_where_the_narrowest_fail(tmp_path):
   assert counts(first) == counts(tallies[: len(first)])
   assert first[-1].wrong > 0 and first[-1].cases > layerwise.chunk_size
   shortest, shortest_of_all = (
-    certificate.counterexamples(surveyed, counted, dense, model)[0]
+    certificate.counterexamples(surveyed, counted, model)[0]
     for counted in (first, tallies)
   )
   assert len(shortest) == len(shortest_of_all)
@@ -353,7 +353,7 @@ def test_a_verdict_says_what_was_counted(counted, value, words):
 def test_counterexamples_fail_and_are_no_longer_than_they_must_be(task):
   model, surveyed, _, dense, tallies = small(task)
   slack, zero = model.experiment.task.slack, model.experiment.task.first_item
-  texts = certificate.counterexamples(surveyed, tallies, dense, model)
+  texts = certificate.counterexamples(surveyed, tallies, model)
   assert texts == sorted(texts, key=lambda text: (len(text), text))
   assert len(texts[0]) == 1
   for text in (texts[0], texts[-1]):

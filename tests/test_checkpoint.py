@@ -44,7 +44,7 @@ ABSTRACT = jax.eval_shape(lambda: state_at(0))
 
 @pytest.fixture
 def store(tmp_path):
-  store = Checkpoints(tmp_path / "checkpoints")
+  store = Checkpoints(tmp_path / "checkpoints", keep=2, seeds=(0,))
   yield store
   store.close()
 
@@ -100,7 +100,7 @@ def test_state_comes_back_bit_by_bit(two_steps):
   assert leaf_bytes(two_steps.restore(state_at(0))[1]) == leaf_bytes(
     state_at(40)
   )
-  other = Checkpoints(two_steps.folder)
+  other = Checkpoints(two_steps.folder, keep=2, seeds=(0,))
   assert_restores(other, 40, repair=True)
   other.close()
 
@@ -259,7 +259,7 @@ def test_named_step_that_is_missing_or_damaged_is_refused(two_steps, tmp_path):
   for repair in (False, True):
     line = refusal(two_steps, step=40, repair=repair)
     assert f"checkpoint 40 in {two_steps.folder} is damaged (" in line
-  empty = Checkpoints(tmp_path / "empty")
+  empty = Checkpoints(tmp_path / "empty", keep=2, seeds=(0,))
   assert "none" in refusal(empty, step=7)
   assert empty.restore(ABSTRACT) == (None, None)
   empty.close()

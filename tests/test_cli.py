@@ -105,7 +105,7 @@ VALUES = {
   "arithmetic.slack=-1": ["negative"],
   "data.widths=(0,)": ["integers"],
   "data.widths=(4, 2)": ["2 is too narrow"],
-  "data.buckets=(2,)": ["data.widths"],
+  "data.buckets=(2,)": ["one width"],
   "data.short_share=1.5": ["[0, 1]"],
   "data.size=5": ["train.batch_size=32"],
   "hints=('carry',)": ["addition has none"],

@@ -154,7 +154,7 @@ def test_as_many_seeds_as_divide_and_the_batch_over_the_rest(
     ),
     (
       ("eval.lengths=(2, 1000000)",),
-      ("eval.lengths: attention to one example of 1000000 digits takes", "GiB"),
+      ("eval: attention to one example of 1000000 digits takes", "GiB"),
     ),
     (
       ("eval.memory_mb=100000000",),

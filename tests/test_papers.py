@@ -17,7 +17,7 @@ from lengthgen_jax import origin
 from lengthgen_jax.config import build, files
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.papers import overview, pages, provenance, runs
-from lengthgen_jax.papers.experiments import SIZES, Table, TableRow
+from lengthgen_jax.papers.experiments import SIZES, Table, TableRow, run_of
 from lengthgen_jax.pipelines import abc
 from lengthgen_jax.probes import row_figures, row_tables
 from lengthgen_jax.results import figures, reach, records, summary
@@ -227,7 +227,7 @@ def test_rows_made_again_are_compared():
   assert provenance.compare(old, new, exact=False) == []
   differences = provenance.compare(old, new, exact=True)
   assert len(differences) == 8
-  assert "1.0 (n=100) in the archive, 0.99 (n=100) now" in differences[0]
+  assert "value=1.0 in the archive, 0.99 now" in differences[0]
   frontier = row(metric="frontier", value=9.0)
   for one, value in ((frontier, 8.0), (CERTIFIED, 0)):
     assert provenance.compare([one], [one | {"value": value}], exact=True)
@@ -407,7 +407,13 @@ def test_readme_has_the_archives_numbers():
 
 
 def test_commands_of_the_pages_parse_and_are_those_of_the_runs():
-  commands = {tuple(words) for run in RUNS.values() for words in run.commands()}
+  commands = {
+    tuple(words)
+    for table in runs.TABLES.values()
+    for row in table.rows
+    for size in SIZES
+    for words in run_of(row, table, size).commands(probes=table.probes)
+  }
   shown = {
     tuple(words)
     for path in DOCS.glob("*.md")

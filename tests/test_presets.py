@@ -13,7 +13,7 @@ from presets import (
   states,
 )
 
-from lengthgen_jax.config import build
+from lengthgen_jax.config import build, files
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import abc
 
@@ -61,6 +61,12 @@ def test_every_preset_of_hints_builds(file):
       assert shape.positions.segments == has_segments
       is_sparse = bool({"entmax", "best"} & set(words))
       assert (shape.attention.label == "entmax 1.5") == is_sparse
+
+
+def test_calibration_of_increment_begins_with_positions():
+  # Without them attention shows no lines to places.
+  config = files.load_config("configs/increment.py:none,abc")
+  assert config.positions.kind == "coordinates"
 
 
 def test_quickstart_is_the_main_job():

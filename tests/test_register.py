@@ -1,5 +1,6 @@
 """What users add from files of their own, in the words of docs/extending.md."""
 
+import dataclasses
 import re
 import shlex
 import shutil
@@ -159,6 +160,14 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
     name, items = "undecorated", 3
     items: int
 
+  @dataclasses.dataclass(frozen=True)
+  class Extended(Modular):
+    name = "extended"
+    size: int = 3
+
+  class Octal(Addition):
+    name, base = "octal", 8
+
   class Shifted(PositionEncoding):
     def embed(self, inputs, places):
       return inputs
@@ -199,6 +208,8 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
     "'stateless' has no states, step": lambda: register.task(Stateless),
     "operator '-': choose": lambda: register.task(Subtraction),
     r"has fields \(items\): decorate it": lambda: register.task(Undecorated),
+    "whose config section 'modular' it shares": lambda: register.task(Extended),
+    "2 operands in base 8: choose": lambda: register.task(Octal),
     "is no subclass": lambda: TASKS.register("mine", lambda: None),
     "choose one of": lambda: register.hint("sorting", "x", Addition),
     "no subclass of PositionEncoding": (
@@ -237,9 +248,16 @@ def test_transducer_that_leaves_its_states_is_refused():
     def step(self, state, symbols):
       return state, symbols["a"]
 
-  for task, words in ((Leaky, "goes to 2, which"), (Failing, "TypeError")):
+  class Foreign(Addition):
+    name, initial_state = "foreign", 5
+
+  for task, words in (
+    (Leaky, "step.state, symbols. goes to 2, which"),
+    (Failing, "step.state, symbols. fails with TypeError"),
+    (Foreign, "its initial state, 5, is not one"),
+  ):
     register.task(task)
-    with pytest.raises(UsageError, match=f"step.state, symbols. .*{words}"):
+    with pytest.raises(UsageError, match=words):
       build.build(default_config(task.name))
 
 

@@ -374,6 +374,20 @@ def test_a_groups_slope_bounds_the_norm_for_random_slopes_of_relu():
   assert slopes[1].mean() < 0.9 * slopes[32].mean()
 
 
+def test_a_groups_slope_bounds_the_norm_where_its_terms_cancel_in_float32():
+  wi = np.float32([[2**27, 1, -(2**27)]])  # in float32 the sum may be 0
+  params = {
+    "wi": {"kernel": wi},
+    "wo": {"kernel": np.ones((3, 1), np.float32)},
+  }
+  gain = rounding.mlp_gain(params, norm=None)
+  hidden, zero = jnp.ones((1, 3)), jnp.zeros(1)
+  inputs = InputBounds(
+    error_before_scale=zero, error_after_scale=zero, size=1 + zero
+  )
+  assert rounding.slope_of_groups(gain, inputs, zero, hidden, 1) >= 1
+
+
 def test_bounds_of_spectral_norms_are_above_and_near_them():
   rng = np.random.default_rng(0)
   matrix = rng.normal(size=(5, 7, 9))

@@ -133,7 +133,8 @@ def test_products_to_train_on_have_the_contexts(grid, monkeypatch):
   """And are of training sizes: failing ones several times."""
   rng, (_, survey) = np.random.default_rng(0), grid
   trained_on = lambda n, m: types.SimpleNamespace(
-    data=[types.SimpleNamespace(bound=lambda _: (n, m))]
+    data=[types.SimpleNamespace(bound=lambda _: (n, m))],
+    task=survey.experiment.task,
   )
   tallies, num_made = [], 0
   for group in survey.groups:

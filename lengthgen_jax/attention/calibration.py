@@ -58,8 +58,8 @@ class Rule:
       the "sum" (the released ABC program).
     rule: a line is kept if its score exceeds `threshold`. The score is its
       "zscore" (d_l - μ)/σ among the lines of the head (the papers' d_l > μ +
-      κσ), or its "mass": how many times the head's mean over all cells the mean
-      of its cells is.
+      κσ), or its "mass": the mean attention of its cells, divided by that of
+      all cells of the head.
     threshold: κ, or the multiple of the mean.
     statistics: μ and σ are taken over "all" lines, over the "distinct" non-zero
       strengths (released program), or over "long" lines, which cross enough
@@ -452,9 +452,9 @@ def _moves_with_places(
   """Returns whether a line to an operand opens, for every row and at every
   size, the digit of the row's place plus a constant.
 
-  A line is linear, so it is enough to look at the operand's middle token, at
-  the one that a line which opens it opens for the next row, and at the one of
-  the same offset in a longer operand.
+  A line is linear, so three tokens are enough: the operand's middle one, the
+  one that the line through it opens in the next row, and the one that has the
+  middle one's offset in a longer operand.
 
   Args:
     task: says which token stands where.

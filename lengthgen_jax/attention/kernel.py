@@ -70,8 +70,9 @@ class SparseBias(struct.PyTreeNode):
 
   Attributes:
     values: [N or 1, B or 1, H, T, G] float32, CLOSED where there is no key.
-    index: [N or 1, B or 1, H, T, G] int32, the positions of the keys; arbitrary
-      where the value is CLOSED. No key is open twice in a row.
+    index: [N or 1, B or 1, H, T, G] int32, the positions of the keys, or, in
+      decode.stream, their indices in a cache or a table; arbitrary where the
+      value is CLOSED. No position is open twice in a row.
     dense_values: [1, B or 1, 1, T, S] float32, the bias of the dense heads;
       None if there are none.
     dense_heads: the indices of the dense heads of every layer, or a single

@@ -215,9 +215,10 @@ class SiteLines(NamedTuple):
 
     Returns:
       (seed, layer, head, row, column) as indices, of the first line that leads
-      to the future; row and column count from the beginning of the segment. In
-      a grid the last two are 0 and the line's largest c. None if there is no
-      such line.
+      to the future. Row and column count from the token before the segment
+      (that of the output follows the start token), or from the first token for
+      a line of the whole sequence. In a grid they are 0 and the line's largest
+      c. None if there is no such line.
     """
     matrix, intercept = np.asarray(self.matrix), np.asarray(self.intercept)
     axes = matrix.shape[-1]

@@ -35,9 +35,9 @@ class Temperature(NamedTuple):
     projections: how many numbers a dense layer computes for each row and head
       from the row's hidden state; if any, they are b.
     value: function (n, a, b) -> τ [B or 1, T or 1, H or 1]. n is [B or 1, T or
-      1, 1]; a is [H] if per_head, else []; b has the shape of a if `offset`, is
-      [projections, B, T, H] with projections, and else None. The function is
-      None if there is no τ.
+      1, 1]; a is [H] if per_head and learned, else []; b is [H] or [] by
+      per_head if `offset`, [projections, B, T, H] with projections, and else
+      None. The function is None if there is no τ.
   """
 
   counts: str = ""

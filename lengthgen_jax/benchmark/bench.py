@@ -3,7 +3,7 @@ calibration on the device at hand.
 
 bench.json, in the workdir, has a row for each case (medians of several runs),
 the cases that were left out and why, and the device with its peak throughput. A
-table and a figure show the same.
+table shows them, and a figure the time per token against length.
 """
 
 import contextlib

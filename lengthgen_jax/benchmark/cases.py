@@ -7,6 +7,7 @@ calibration. Their models have random parameters, on which times do not depend.
 
 import importlib.util
 import math
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -111,7 +112,7 @@ class Workload(NamedTuple):
   @property
   def plan_along_lines(self) -> SparsePlan | None:
     """Returns the plan of attention along lines, also where dense attention is
-    faster on this device; None without lines."""
+    faster on this device; None where `Experiment.supports_sparse` is False."""
     return self.experiment.sparse_plan(of_seed(self.scaffold, 0))
 
   def params(self) -> dict:
@@ -472,8 +473,8 @@ def time_calibration(
 def time_pytorch(
   workload: Workload, section: ConfigDict
 ) -> Iterator[list[Case]]:
-  """Times a training step at the papers' shape in PyTorch and here, with equal
-  numbers of threads.
+  """Times a training step at the papers' shape in PyTorch and here, on equal
+  numbers of CPUs.
 
   Raises:
     UsageError: PyTorch is not installed, or the device is not a CPU.
@@ -483,6 +484,10 @@ def time_pytorch(
     "PyTorch is not installed: pip install 'lengthgen_jax[bench]'",
   )
   check(jax.default_backend() == "cpu", "PyTorch is compared on CPUs only")
+  check(
+    hasattr(os, "sched_getaffinity"),
+    "PyTorch is compared on Linux only, where threads can be bound to CPUs",
+  )
   from lengthgen_jax.benchmark import torch_step
 
   ours = papers_shape()

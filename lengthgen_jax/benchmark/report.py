@@ -19,7 +19,7 @@ COLUMNS = {
   "MB": lambda row, peak: row["memory"] / 1e6,
 }
 LEGEND = """\
-ms is the time of a step, or of a pass where there are no steps. tokens are the
+ms is the time of a step, or of a run where there are no steps. tokens are the
 rows of the decoder. GFLOP/s counts matrix products, and "of peak %" compares it
 with the fastest product of square matrices on this device. CPUs is how many
 were busy on average."""

@@ -31,8 +31,8 @@ class Case(NamedTuple):
     function: a function that jax.jit can compile; or, where `arguments` is
       empty, a function without arguments that returns when it is done.
     arguments: the arguments of the function.
-    length: the length of the inputs in digits or items, None if the benchmark
-      does not vary it.
+    length: the length of the inputs in digits or items, as the table shows it;
+      None to show none.
     steps, samples, tokens: how many gradient steps, examples and decoder rows
       one call processes, for rates; 0 for those that are not counted.
     trip_count: how often the body of the function's one while loop runs, in

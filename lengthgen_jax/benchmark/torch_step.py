@@ -1,7 +1,7 @@
 """This module takes training steps in PyTorch, for the benchmark to compare
 with ours.
 
-The model is written by PyTorch's documentation, in two forms. `stock` is built
+The model follows PyTorch's documentation, in two forms. `stock` is built
 like the released ABC program: torch.nn's decoder layers, the sequence axis
 first, and float masks as arguments. `fast` uses PyTorch's fastest operations:
 the batch axis first, one product for query, key and value,

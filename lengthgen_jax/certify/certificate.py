@@ -79,9 +79,10 @@ class Tally:
       size, whether it is right or wrong, is not above the bound.
     unbounded: how many contexts have no bound; `rounding`, `share` and `unsure`
       are of the others.
+    refined: how many contexts were bounded a second time.
     histogram: the number of margins in each interval of HISTOGRAM_EDGES.
-    thin: [[margin, context]] of the MAX_THIN contexts with the smallest
-      margins, smallest first; all of them are below THIN_MARGIN.
+    thin: [[margin, context]] of the thin contexts with the smallest margins, at
+      most MAX_THIN, smallest first.
   """
 
   cases: int = 0
@@ -91,6 +92,7 @@ class Tally:
   share: float = 0.0
   unsure: int = 0
   unbounded: int = 0
+  refined: int = 0
   histogram: list = dataclasses.field(
     default_factory=lambda: [0] * (len(HISTOGRAM_EDGES) - 1)
   )
@@ -227,17 +229,17 @@ def count_cases(
     The number of contexts of each chunk, once it has been added.
   """
   field, contexts = group.receptive_field, group.contexts
-  end, refined = layerwise.transducer.task.end, 0
+  end = layerwise.transducer.task.end
   chunks = contexts.chunks(layerwise.chunk_size)
   chunks = itertools.islice(chunks, num_done, None)
   results = layerwise.chunk_logits(field, chunks, contexts.count)
   for chunk, logits, errors in results:
     chunk_margins, rounding = margins(field, chunk, logits, end), None
-    if layerwise.group:
+    if layerwise.group:  # not None: it bounds errors
       rounding = bounds(field, chunk, errors, end)
       is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
-      refined += is_unsure.sum()
-      is_hopeless = refined > max_refined or tally.wrong
+      tally.refined += int(is_unsure.sum())
+      is_hopeless = tally.refined > max_refined or tally.wrong
       for tighter in (
         () if is_hopeless else (layerwise.finer, layerwise.precise)
       ):
@@ -327,14 +329,13 @@ def compare_with_dense(
 
 
 def counterexamples(
-  survey: Survey, tallies: list[Tally], dense: DenseLogits, model: Model
+  survey: Survey, tallies: list[Tally], model: Model
 ) -> list[str]:
   """Returns inputs that the model answers wrongly, the shortest first.
 
   Args:
     survey: the survey of the model.
     tallies: a tally of each group, or of the first groups.
-    dense: computes the logits of whole inputs with dense attention.
     model: the model that was surveyed.
 
   Returns:
@@ -345,7 +346,7 @@ def counterexamples(
   for group, tally in zip(survey.groups, tallies, strict=False):
     if tally.wrong:
       thin = tally.thin[:MAX_SHOWN]
-      texts.update(survey.counterexamples(group, thin, dense, model))
+      texts.update(survey.counterexamples(group, thin, model))
   return sorted(texts, key=lambda text: (len(text), text))
 
 
@@ -395,8 +396,8 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
       "measured_rounding", "exceeding" and "counterexamples".
 
   Returns:
-    {"value": 1 (right for every length), 0 (wrong) or None (undecided),
-    "verdict": the same in words}.
+    {"value": 1 (right for every length, or for all that fit the fixed width), 0
+    (wrong) or None (undecided), "verdict": the same in words}.
   """
   lengths = "every length"
   if fixed_width:
@@ -454,10 +455,10 @@ def verdict(fixed_width: int | None, counted: dict) -> dict:
 def describe_dependencies(group: RowGroup) -> str:
   """Returns what the logits of a group's first row depend on, like "a3, y2".
 
-  The operands are called a and b, the outputs y, and in a grid the running sum
-  in the row before s. The number is the place; in a grid a3 and y3 stand for
-  their digit 2, beside digit 3 of s. The digit that all places share has no
-  number. "nothing" says that the row sees marks alone.
+  The operands are called a and b, the outputs y, and in a grid the previous
+  row's running sum s. The number is the place; in a grid a3 and y3 are digit 2
+  of a and of the row's own sum, and s3 is digit 3 of s. The digit that all
+  places share has no number. "nothing" says that the row sees marks alone.
   """
   names, places = [], group.rows[0].places
   keys = {
@@ -474,7 +475,8 @@ def describe_dependencies(group: RowGroup) -> str:
 
 def describe_rows(group: RowGroup) -> str:
   """Returns which rows a group has, like "row 2 at W=5 and 3 more up to W=9";
-  a row is named by the place of what it must say."""
+  a row is named by the place of what it must say, and W is the number of places
+  of its tape (in a grid N + 2)."""
   first, last = group.rows[0], group.rows[-1]
   others = len(group.rows) - 1
   text = f"row {first.place} at W={first.width}"

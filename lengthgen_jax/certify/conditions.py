@@ -40,8 +40,12 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
     check(
       site in scaffold,
       f"certify: {site}-attention has no lines, every key is open; train with"
-      " a scaffold (--mode=abc, or bias.kind=window)"
-      + (" and bias.windowed_encoder" if site == "encoder" else ""),
+      + (
+        " bias.kind=window and bias.windowed_encoder, or with"
+        " model.num_encoder_layers=0"
+        if site == "encoder"
+        else " a scaffold (--mode=abc, or bias.kind=window)"
+      ),
     )
     lines = scaffold[site]
     check(
@@ -98,10 +102,11 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
 
 def _check_slopes(task: Task, site: str, lines: SiteLines) -> None:
   """Checks that from one row to the next, each line moves by the stride of its
-  segment, which is the tokens of one digit (Task.strides), or not at all.
+  segment, the number of tokens from a digit to the next (Task.strides), or not
+  at all.
 
-  Lines of self-attention to outputs must be anchored at the first output,
-  because the last one is not known during decoding.
+  Lines of self-attention to outputs or to the whole sequence must be anchored
+  left, because the last output is not known during decoding.
 
   Raises:
     UsageError: a line moves by another number of tokens, or has the wrong
@@ -109,7 +114,7 @@ def _check_slopes(task: Task, site: str, lines: SiteLines) -> None:
   """
   # The start token's segment is the one after that of the outputs.
   outputs = np.isin(
-    lines.segment, (task.target_segment, task.target_segment + 1)
+    lines.segment, (WHOLE, task.target_segment, task.target_segment + 1)
   )
   is_from_last = outputs & (np.asarray(lines.anchor) == RIGHT) & lines.valid
   check(
@@ -131,7 +136,8 @@ def _check_slopes(task: Task, site: str, lines: SiteLines) -> None:
     check(
       step in (0, stride),
       f"certify: a line of {site}-attention moves {step} tokens from row to"
-      f" row, the digits {stride}; calibrate with other calibration.directions",
+      f" row, the digits {stride}; calibrate with other calibration.directions"
+      " or calibration.self_directions",
     )
 
 

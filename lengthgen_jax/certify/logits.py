@@ -13,10 +13,9 @@ as certify.rounding defines it. The error of a logit is that of the margin if
 its token is the right one.
 
 No integer here can overflow. Contexts are uint8, and a Transducer refuses a
-task of more than 256 values. Indices into tables fit in int32: a table has at
-most a state for each token and context of a chunk (CHUNK_SIZE times a few
-dozen), or MAX_TABLE_ROWS states. The values of several columns are combined
-into one int64 number, or into several where one is too small.
+task of more than 256 values. Indices into tables fit in int32: a table of 2^31
+states would not fit in memory. The values of several columns are combined into
+one int64 number, or into several where one is too small.
 
 Shapes: B contexts, R states of a table, D model size, H heads, K head size, G
 keys that a token attends to, V tokens of the vocabulary.
@@ -43,7 +42,7 @@ from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 CHUNK_SIZE = 1 << 15  # contexts that are computed at once
-PRECISE_CHUNK_SIZE = 1 << 10  # the same in float64, where each is its own group
+PRECISE_CHUNK_SIZE = 1 << 10  # the same in float64, where groups have size 1
 # Consecutive contexts that share a bound on an MLP's slope; most of their
 # digits are equal. They divide all ROW_SIZES.
 GROUP, FINE_GROUP = 64, 4
@@ -218,7 +217,8 @@ class LayerwiseLogits:
     Args:
       field: the receptive field of the row.
       chunks: contexts [B, columns].
-      count: the number of contexts in all chunks.
+      count: about how many contexts the chunks have; with fewer of them, fewer
+        layers are tabulated.
     """
     row, previous = _FieldRow(self, field, count), None
     for contexts in chunks:
@@ -293,7 +293,8 @@ class _FieldRow:
   def _table_rows(self, contexts: np.ndarray) -> StateRows:
     """Returns the states of the inputs and of the tabulated layers.
 
-    In a layer's table, the index of a state is the `code` of its columns.
+    The index of a state in a layer's table is that of its token's first state,
+    plus the `code` of its columns.
     """
     layerwise, state_rows = self.layerwise, {}
     for stack, tokens in self.field.tokens:
@@ -537,7 +538,7 @@ def _gather(mesh: Mesh, states, errors, keys, rows, key_rows):
 def _block(
   mesh: Mesh,
   config: ModelConfig,
-  group: int,
+  group: int | None,
   params,
   gains,
   x,

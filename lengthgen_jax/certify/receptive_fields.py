@@ -26,7 +26,8 @@ from lengthgen_jax.coordinates import Array, Coordinates, Places
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import packing
 
-# What the operands of an input are padded to: W, or (N, M) of a grid.
+# W, to which the operands of an input are padded; in a grid (N, M), their
+# lengths.
 Size = int | tuple[int, int]
 # {(stack, site, layer, row): ((key, bias by head), ...)}, the open cells of
 # every row; layers are counted from 0, and a bias by head is a tuple [H].
@@ -38,7 +39,8 @@ class Token(NamedTuple):
 
   Attributes:
     kind: "mark" (always the same token), "digit" or "output"; "outside" for a
-      digit that the proof for grids does not allow a row to depend on.
+      digit or an output that the proof for grids does not allow a row to depend
+      on.
     id: the id of the token for a mark, the operand for a digit, 0 for an
       output.
     place: the place of the digit or output; -1 for a mark, and for a digit that
@@ -68,9 +70,9 @@ class Layout(NamedTuple):
   Attributes:
     transducer: the Transducer of the tape's outputs.
     tape: the number of the tape.
-    size: what the operands are padded to.
+    size: the Size of the inputs.
     width: how many places the tape has.
-    nonzero_places: how many of them may be other than zero.
+    nonzero_places: how many of them may have digits other than zero.
     depth: how many layers each stack has.
     tokens: the Token of every input, by stack.
     places: {row: place of the output that it must say}, the rows of the tape;
@@ -122,8 +124,9 @@ class ReceptiveField(NamedTuple):
     layers: ((stack, layer, nodes), ...) from the bottom up, layers counted from
       1; nodes are pairs of a number among the stack's inputs and its Node. The
       last layer has one node, which is that of the row.
-    steps: the neighborhood: the places whose digits or outputs the row depends
-      on, and the gaps between them (certify.transducer).
+    steps: the neighborhood (certify.transducer): the places whose digits or
+      outputs the row depends on, that of what it must say, and the gaps before
+      and between them; in a grid, also the gap after them.
     answer_column: the column of the contexts that holds what the row must say;
       None where that is the end token.
   """
@@ -145,14 +148,14 @@ class Row(NamedTuple):
   """A row at one size.
 
   Attributes:
-    size: what the operands are padded to.
+    size: the Size of the inputs.
     width: how many places its tape has.
     tape: the number of the row's tape.
     index: the index of the row in the decoder.
     place: the place of the output that it must say; for the end token, the
       width.
-    places: by their numbers in the receptive field, the places of the tape,
-      ascending.
+    places: the places that its neighborhood looks at, ascending; the index of
+      a place is its number in the receptive field.
   """
 
   size: Size
@@ -204,16 +207,11 @@ def _dense_biases(
   return {site: bias.values[:, 0] for site, bias in biases.items()}
 
 
-def open_cells(
-  experiment: Experiment,
-  tokens: dict[str, list[Token]],
-  biases: dict[str, np.ndarray],
-) -> Cells:
+def open_cells(experiment: Experiment, biases: dict[str, np.ndarray]) -> Cells:
   """Returns the open cells of a Layout.
 
   Args:
     experiment: the experiment that the model belongs to.
-    tokens: the Token of every input, by stack.
     biases: by site, the dense biases [N or 1, H, T, S].
   """
   cells = {}
@@ -224,7 +222,7 @@ def open_cells(
       rows, keys = np.nonzero((bias != CLOSED).any(axis=0))
       by_head = map(tuple, bias[:, rows, keys].T.tolist())
       open_keys = list(zip(keys.tolist(), by_head, strict=True))
-      ends = np.searchsorted(rows, np.arange(len(tokens[stack]) + 1)).tolist()
+      ends = np.searchsorted(rows, np.arange(bias.shape[1] + 1)).tolist()
       for row, (start, end) in enumerate(itertools.pairwise(ends)):
         cells[stack, site, layer, row] = tuple(open_keys[start:end])
   return cells

@@ -96,7 +96,9 @@ Lemmas, each with the function that uses it:
 Bounds are computed in the precision of the values themselves. They are sums,
 products, quotients and roots of numbers that are not negative, so that they are
 off by a few hundred u of themselves; every lemma's result is multiplied by
-SLACK, which exceeds this. Accelerators do not round the factors of their
+SLACK, which exceeds this. Only the terms of the vectors W (k - k_0) and W q
+and of the matrices of `slope_of_groups` may cancel; to their norms bounds on
+their own rounding are added. Accelerators do not round the factors of their
 products either (EXACT_FACTORS).
 
 Shapes: B contexts, with one row each; H heads, K head size, G keys that the row
@@ -545,10 +547,16 @@ def attention(
   query_length = length(query)[..., None]
   key_local_error = heads_first(local_dense_error(gain.key, key_inputs))
   key_error = heads_first(dense(gain.key, key_inputs))
-  # |W x| = |R x|, by head.
-  length_through = lambda root, x: compute_once(
-    length(jnp.einsum("hij,bh...j->bh...i", root, x, precision=EXACT_FACTORS))
-  )
+
+  def length_through(root: jax.Array, x: jax.Array) -> jax.Array:
+    # |W x| = |R x|, by head; its terms may cancel, so that what their products
+    # are off by is added.
+    y = jnp.einsum("hij,bh...j->bh...i", root, x, precision=EXACT_FACTORS)
+    root_norm = length(root.reshape(len(root), -1))
+    root_norm = root_norm.reshape(-1, *(1,) * (x.ndim - 3))  # [H] or [H, 1]
+    rounding = gamma(head_dim + 2) * root_norm * length(x)
+    return compute_once(length(y) + rounding)
+
   logit_error_from_query = length_through(gain.query_root, key_difference)
   logit_error_from_query *= inputs.error_before_scale[:, None, None]
   logit_error_from_query += query_local_error * key_distance
@@ -706,27 +714,36 @@ def slope_of_groups(
   always = by_group(hidden > distance).all(axis=1).astype(hidden.dtype)
   never = by_group(hidden < -distance).all(axis=1).astype(hidden.dtype)
   midpoint, radius = (1 + always - never) / 2, (1 - always - never) / 2
-  product = lambda a, d, b: jnp.einsum(
-    "df,gf,fe->gde", a, d, b, precision=EXACT_FACTORS
-  )
-  product_of_side_norms = schatten_norm(
-    product(gain.scaled_wi_kernel, radius, gain.scaled_wi_kernel.T)
-  ) * schatten_norm(product(gain.wo_kernel.T, radius, gain.wo_kernel))
-  slope = schatten_norm(
-    product(gain.scaled_wi_kernel, midpoint, gain.wo_kernel)
-  )
-  slope = slope + jnp.sqrt(product_of_side_norms)
-  return jnp.repeat(jnp.minimum(slope, gain.slope), group)
+
+  def norm(a: jax.Array, diagonal: jax.Array, b: jax.Array) -> jax.Array:
+    # Bounds [B / group] on |a diag(d) b|, for each row d >= 0 of `diagonal`.
+    # The error of an entry is at most gamma(F + 2) times the sum of its terms'
+    # magnitudes, which is at most the product of the lengths of a row of
+    # a diag(sqrt(d)) and a column of diag(sqrt(d)) b.
+    product = partial(jnp.einsum, precision=EXACT_FACTORS)
+    matrices = product("df,gf,fe->gde", a, diagonal, b)
+    sizes = [product("gf,df->g", diagonal, x * x) for x in (a, b.T)]
+    rounding = gamma(len(b) + 2) * jnp.sqrt(sizes[0]) * jnp.sqrt(sizes[1])
+    return schatten_norm(matrices) + rounding * SLACK
+
+  wi, wo = gain.scaled_wi_kernel, gain.wo_kernel
+  product_of_side_norms = norm(wi, radius, wi.T) * norm(wo.T, radius, wo)
+  slope = norm(wi, midpoint, wo) + jnp.sqrt(product_of_side_norms)
+  return jnp.repeat(jnp.minimum(slope * SLACK, gain.slope), group)
 
 
 def schatten_norm(matrix: jax.Array) -> jax.Array:
   """Returns bounds [...] on the spectral norms of matrices [..., D, E].
 
   They are the Schatten 16-norms, that is, the 16-norms of the singular values,
-  times SLACK^4. The factor covers the rounding of the products here and of
-  those that formed the matrices, which is below 0.1 % of the norm. In float32 a
-  norm below 1e-14 may become 0.
+  times a factor for the rounding of the products here: with n = max(D, E), that
+  of a product of two of these matrices has at most the norm gamma(n + 8) times
+  the product of their Frobenius norms, each of which is at most sqrt(D) times
+  the spectral norm; the roots that follow shrink it. A norm below 1e-14, whose
+  powers float32 may lose, becomes 1e-14.
   """
+  num_rows, num_columns = matrix.shape[-2:]
+  factor = 1 + 2 * num_rows * gamma(max(num_rows, num_columns) + 8)
   product = partial(jnp.matmul, precision=EXACT_FACTORS)
   power = product(matrix, matrix.swapaxes(-1, -2))
   size = jnp.maximum(jnp.abs(power).max((-2, -1), keepdims=True), TINY)
@@ -735,7 +752,7 @@ def schatten_norm(matrix: jax.Array) -> jax.Array:
   power = product(power, power)
   norm = jnp.sqrt((power * power).sum((-2, -1)))  # >= |A|^8 / size^4
   norm = jnp.sqrt(jnp.sqrt(norm)) * size[..., 0, 0]
-  return jnp.sqrt(norm) * SLACK**4
+  return jnp.maximum(jnp.sqrt(norm) * factor, 1e-14)
 
 
 # Layers of the model.

@@ -39,9 +39,9 @@ import functools
 import itertools
 from collections.abc import Iterator
 
+import jax
 import numpy as np
 
-from lengthgen_jax.certify.logits import DenseLogits
 from lengthgen_jax.certify.receptive_fields import (
   Layout,
   ReceptiveField,
@@ -65,12 +65,12 @@ from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import packing
-from lengthgen_jax.tasks.multiply_long import RunningSum
+from lengthgen_jax.tasks.multiply_long import MultiplyLong, RunningSum
 
 ROUNDING_SAMPLES = 1000  # random inputs of each size, to measure rounding
 PRODUCTS_TRIED = 20_000  # random products among which a context is looked for
-# Arrays have room for a multiple of this N, so that one compiled program serves
-# many.
+# Arrays have room for N rounded up to a multiple of this, so that one compiled
+# program serves many N.
 SIZE_MULTIPLE = 8
 
 
@@ -181,8 +181,9 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
       check(
         "outside" not in kinds,
         "a row of running sums meets digits beyond the row before and its own"
-        " digit of b; lines to outputs must be in the first layer alone and at"
-        " most one cell away (calibration.reach=1)",
+        " digit of b; that cannot be if lines to outputs and to the start token"
+        " are in the first layer alone and no line leads further than"
+        " calibration.reach=1 allows",
       )
       steps, next_place = field.steps, 1 + max(row.places, default=-1)
       if next_place < row.width:
@@ -232,7 +233,7 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     return [(group, group.rows[0]) for group in self.groups], ROUNDING_SAMPLES
 
   def counterexamples(
-    self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
+    self, group: RowGroup, thin: list, model: Model
   ) -> list[str]:
     texts = [
       product_with_context(group, context)
@@ -260,7 +261,9 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     if not rows:
       return []
     row = max(rows, key=lambda row: row.width)
-    return random_products(group.receptive_field, row, context, m, rng)[:count]
+    task, field = self.experiment.task, group.receptive_field
+    assert isinstance(task, MultiplyLong)
+    return random_products(task, field, row, context, m, count, rng)
 
 
 def lemma_rows(experiment: Experiment, scaffold: Scaffold) -> range:
@@ -282,26 +285,31 @@ def lemma_rows(experiment: Experiment, scaffold: Scaffold) -> range:
 
 
 def random_products(
+  task: MultiplyLong,
   field: ReceptiveField,
   row: Row,
   context: Context,
   b_length: int,
+  count: int,
   rng: np.random.Generator,
 ) -> list[str]:
-  """Returns products, as people type them, whose running sums have a context.
+  """Returns at most `count` products, as people type them, whose running sums
+  have a context.
 
   PRODUCTS_TRIED random products that have the context's digits of a and b are
   drawn; those whose running sums have its other digits are returned, which may
-  be none. The context is put in the first row of the grid if `row` is in the
-  first row. Else it is put in the last row, whose sum has the most terms, or at
-  the end token if `row` is there.
+  be none, and are none if b is too short for the row. The context is put in the
+  first row of the grid if `row` is in the first row. Else it is put in the last
+  row, whose sum has the most terms, or at the end token if `row` is there.
 
   Args:
+    task: the task.
     field: the receptive field of the row.
     row: a row that has this receptive field; a has as many digits as in its
       size.
     context: a value for each column of the receptive field.
     b_length: how many digits b has.
+    count: the most products to return.
     rng: draws the other digits.
   """
   a_length = row.width - 2
@@ -324,15 +332,15 @@ def random_products(
       constraints.append((grid_row - 1, place, context[column]))
     elif 0 < place <= a_length:
       a[:, place - 1] = context[column]
-  a_values = (a * 10 ** np.arange(a_length)).sum(axis=1)
-  sums, running_sum = [], np.zeros_like(a_values)
-  for digits in b.T:
-    running_sum = running_sum // 10 + a_values * digits
-    sums.append(running_sum)
+  if any(sum_row < 0 for sum_row, _, _ in constraints) and row.tape:
+    return []  # b is too short for a row before
+  sums = np.asarray(jax.jit(jax.vmap(task.sums))(a, b))
+  sums = np.pad(sums, ((0, 0), (0, 0), (0, 1)))  # the digit above is zero
   fits = np.ones(PRODUCTS_TRIED, bool)
   for sum_row, power, digit in constraints:
     if 0 <= sum_row < b_length:
-      fits &= sums[sum_row] // 10**power % 10 == digit
+      fits &= sums[:, sum_row, power] == digit
+  fits = np.flatnonzero(fits)[:count]
   to_text = lambda digits: "".join(map(str, digits[::-1]))
   pairs = zip(a[fits].tolist(), b[fits].tolist(), strict=True)
   return [
@@ -343,8 +351,9 @@ def random_products(
 def product_with_context(group: RowGroup, context: Context) -> str:
   """Returns a product, as people type it, whose running sums have a context.
 
-  The most significant digit of b is that of the row; the digits below it make
-  the sum of the previous row what the context needs.
+  The most significant digit of b is that of the row, if it is not that of the
+  end token. If there is a row before, the other digits of b make its sum what
+  the context needs.
   """
   field, row = group.receptive_field, group.rows[0]
   digits = find_input(field, row, context, row.width - 1)

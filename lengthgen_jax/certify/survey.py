@@ -59,7 +59,6 @@ import numpy as np
 
 from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
 from lengthgen_jax.certify import receptive_fields
-from lengthgen_jax.certify.logits import DenseLogits
 from lengthgen_jax.certify.receptive_fields import (
   Layout,
   ReceptiveField,
@@ -71,7 +70,7 @@ from lengthgen_jax.certify.transducer import Contexts, Transducer
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import packing
+from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.tasks.task import Task
 
 MAX_CELLS = 1 << 28  # of all biases at one size: a gibibyte
@@ -173,7 +172,7 @@ class Survey(abc.ABC, Generic[SizeT]):
 
   @abc.abstractmethod
   def counterexamples(
-    self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
+    self, group: RowGroup, thin: list, model: Model
   ) -> list[str]:
     """Returns inputs that the model answers wrongly, in the text form that
     --mode=predict reads.
@@ -184,8 +183,6 @@ class Survey(abc.ABC, Generic[SizeT]):
         margins (`Tally.thin` in certificate.py), at least one. An input with
         the context is returned if the margin is not positive and the model is
         wrong on the whole input.
-      dense: packs inputs into a batch, and computes its logits with dense
-        attention.
       model: the model that was surveyed.
     """
 
@@ -242,10 +239,8 @@ class Survey(abc.ABC, Generic[SizeT]):
         self.bound(largest),
       ),
     )
+    cells = receptive_fields.open_cells(experiment, biases)
     for tape in self.tapes(size, batch):
-      cells = cells or receptive_fields.open_cells(
-        experiment, tape.tokens, biases
-      )
       yield tape._replace(cells=cells)
 
   def rows_at(
@@ -421,9 +416,8 @@ class SequenceSurvey(Survey[int]):
     uniform = rng.integers(0, task.base, shape)
     extreme = (task.base - rng.integers(0, 2, shape)) % task.base
     kind = rng.integers(0, 3, (count, 1, 1))
-    carrying = np.concatenate(
-      [uniform[:, :1], (task.base - 1 - uniform[:, :1])], axis=1
-    )[:, : task.operands]
+    carrying = uniform.copy()
+    carrying[:, 1:2] = task.base - 1 - uniform[:, : task.operands - 1][:, :1]
     is_uniform = rng.random(shape) < 0.1
     carrying = np.where(is_uniform, uniform, carrying)
     items = np.choose(kind, [uniform, extreme, carrying])
@@ -450,20 +444,23 @@ class SequenceSurvey(Survey[int]):
     return rows, -(-DENSE_ROWS // len(rows))
 
   def counterexamples(
-    self, group: RowGroup, thin: list, dense: DenseLogits, model: Model
+    self, group: RowGroup, thin: list, model: Model
   ) -> list[str]:
-    row = group.rows[0]
+    row, task = group.rows[0], self.experiment.task
     places = self.experiment.nonzero_places(row.width)
     inputs = [
       find_input(group.receptive_field, row, context, places)
       for _, context in thin
     ]
-    items = np.stack(inputs)
-    batch, _ = dense(items, row.width)
+    lengths = np.full(task.operands, places)
+    parsed = [(items, lengths) for items in inputs]
+    batch = dataset.parsed_batch(
+      task, self.experiment.kind, parsed, row.width, row.width
+    )
     exact = np.asarray(model.matches(batch)[1])
     return [
-      self.experiment.task.input_text(digits, places)
-      for digits, is_right, (margin, _) in zip(items, exact, thin, strict=True)
+      task.input_text(items, places)
+      for items, is_right, (margin, _) in zip(inputs, exact, thin, strict=True)
       if margin <= 0 and not is_right
     ]
 
@@ -528,10 +525,11 @@ def hops(experiment: Experiment, site: str, lines: SiteLines) -> np.ndarray:
 
 
 def marks(task: Task) -> int:
-  """Returns how many tokens of a sequence hold no digit and no output.
+  """Returns how many tokens of a sequence hold no digit and no output, at most.
 
-  These are the tokens of the prompt whose number does not grow with the width,
-  the start token and the end token.
+  These are the tokens of the prompt whose number does not grow with the width
+  (the single digit of N×1 counts too), the start token and the end token, which
+  counts even in tasks without one.
   """
   return 2 + 2 * task.prompt_size(1) - task.prompt_size(2)
 
@@ -572,7 +570,7 @@ def check_memory(
 
   Raises:
     UsageError: they have too many cells; the message names the line that
-      reaches farthest.
+      reaches farthest, or the fixed width.
   """
   cells = 0
   for site, (rows, keys) in experiment.site_sizes(largest).items():

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 from lengthgen_jax.attention import biases, temperature
 from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
 from lengthgen_jax.attention.normalizers import NORMALIZERS, AttentionConfig
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionConfig
@@ -96,6 +97,21 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
       f"bias.kind={config.bias.kind!r}: lines of {site}-attention, and this"
       f" model has {', '.join(sites)}",
     )
+  check(
+    not (config.bias.allow_leak and POSITIONS[config.positions.kind].additive),
+    f"bias.allow_leak: positions.kind={config.positions.kind!r} has no distance"
+    " of later keys; choose positions without a bias on attention",
+  )
+  if isinstance(lines := scaffold.get("self"), SiteLines):
+    covers_output = np.isin(
+      lines.segment, (experiment.task.target_segment, WHOLE)
+    )
+    is_right = lines.valid & covers_output & (lines.anchor != LEFT)
+    check(
+      not is_right.any(),
+      f"bias.kind={config.bias.kind!r}: self has lines anchored right, but the"
+      " output has no right end while decoding",
+    )
   return scaffold
 
 
@@ -143,6 +159,11 @@ def _check_transducer(task: Task) -> None:
     raise UsageError(
       f"{reason} fails with {type(error).__name__}: {line}"
     ) from error
+  check(
+    task.initial_state in task.states,
+    f"task={task.name!r}: its initial state, {task.initial_state}, is not one"
+    f" of states = {task.states}",
+  )
   others = sorted(set(np.unique(next_state)) - set(task.states))
   check(
     not others,
@@ -171,13 +192,14 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
     shortest <= short_longest <= longest,
     "data: wanted shortest <= short_longest <= train_length, not"
     f" {shortest}, {short_longest}, {longest}"
-    + (" bits" if task.base == 2 and task.of_digits else ""),
+    f" {task.own_unit}"
+    + (" tokens in whole prompts" if shortest != section.shortest else ""),
   )
   buckets = tuple(map(task.total_units, section.buckets)) or (longest,)
   check(
     task.ragged or not section.buckets,
-    f"data.buckets={tuple(section.buckets)}: operands of {task.name} are padded"
-    " to data.widths; choose ()",
+    f"data.buckets={tuple(section.buckets)}: all examples of {task.name} in a"
+    " batch have one width; choose ()",
   )
   check(
     list(buckets) == sorted(set(buckets))

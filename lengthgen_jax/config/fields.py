@@ -6,7 +6,6 @@ fit each other is checked where the experiment is built (build.py).
 """
 
 import copy
-import dataclasses
 import math
 import operator
 import pathlib
@@ -24,7 +23,7 @@ from lengthgen_jax.attention.positions.encoding import ANCHORS
 from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.models import layers
-from lengthgen_jax.tasks import TASKS
+from lengthgen_jax.tasks import HINTS, TASKS, task_fields
 from lengthgen_jax.tasks.dataset import MIXING, NUMBERS
 from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.training.optimizer import OPTIMIZERS, SCHEDULES
@@ -90,7 +89,7 @@ class OneOf(NamedTuple):
   choices: Collection
 
   def __call__(self, name: str, value: Any) -> None:
-    """Raises UsageError, which names the choices."""
+    """Raises UsageError, which names the choices, if the value is not one."""
     check_choice(name, value, self.choices)
 
 
@@ -173,7 +172,7 @@ def is_not_none(name: str) -> Condition:
   """Returns the condition that another field is not "none"."""
   return Condition(
     lambda config: operator.attrgetter(name)(config) != "none",
-    lambda: f"a {name} but 'none'",
+    lambda: f"a {name} other than 'none'",
   )
 
 
@@ -188,6 +187,16 @@ def above_zero(name: str) -> Condition:
 ENCODER = equals("model.kind", "encoder_decoder")
 CONSTRUCTED = equals("initial.kind", "construction")
 WINDOW = equals("bias.kind", "window")
+WINDOW_OF_SEQUENCE = Condition(
+  lambda config: WINDOW.holds(config) and TASKS[config.task].axes == 1,
+  lambda: "bias.kind='window' and a task without a grid",
+)
+WINDOWED_ENCODER = Condition(
+  lambda config: (
+    WINDOW_OF_SEQUENCE.holds(config) and config.model.num_encoder_layers
+  ),
+  lambda: f"{WINDOW_OF_SEQUENCE.text()}, and model.num_encoder_layers above 0",
+)
 FROM_FILE = equals("bias.kind", "file")
 FIXED_WIDTH = equals("data.width", "fixed")
 NATURAL_WIDTH = equals("data.width", "natural")
@@ -204,20 +213,13 @@ BIASED = is_not_none("bias.kind")
 TEMPERED = is_not_none("temperature.kind")
 RESTARTED = above_zero("train.restarts")
 FINETUNED = above_zero("finetune.rounds")
-SHORT_LENGTHS = Condition(
-  lambda config: 0 < config.data.short_longest < config.data.train_length,
-  lambda: "a data.short_longest below data.train_length",
-)
-FINITE_DATA = Condition(
-  lambda config: config.data.size or config.data.numbers == "permutation",
-  lambda: "finite data: data.size or data.numbers='permutation'",
-)
+SHORT_LENGTHS = above_zero("data.short_longest")
 HINTS_CHOSEN = Condition(
   lambda config: bool(config.hints), lambda: "runs with hints"
 )
 WEIGHTED = Condition(
   lambda config: config.hints and config.mixing.kind == "weighted",
-  lambda: "mixing.kind='weighted'",
+  lambda: "runs with hints and mixing.kind='weighted'",
 )
 
 # The sections whose fields `retrain` has again, for ABC's second stage; where
@@ -247,7 +249,7 @@ TRAINING_FIELDS = {
   # the name or path of the trained model that is used in place of a trained
   # workdir; filled in by the program (--model)
   "pretrained": "",
-  # trained together, one result row each
+  # trained together; each has result rows of its own
   "seeds": Field((0,), integers(0, allow_empty=False)),
   # devices along seeds and along data, like (2, 4); () = as many seeds as
   # divide the devices, and the batch over the rest
@@ -275,14 +277,16 @@ TRAINING_FIELDS = {
     # natural: operands padded to the longest length + slack;
     # fixed: one width for training and test (the papers)
     "width": Field("natural", OneOf(("natural", "fixed"))),
-    # natural widths in training, used in turn; () = longest + slack, and one
-    # more for every further phase of a cyclic index
+    # natural widths in training (for parity in bits), used in turn; () =
+    # longest + slack, and one more for every further phase of a cyclic index;
+    # in a grid the lengths of its operands, () = shortest...train_length
     "widths": Field((), integers(1), when=NATURAL_WIDTH),
     # in digits; bits for parity follow from it
     "fixed_width": Field(61, POSITIVE, when=FIXED_WIDTH),
     "size": Field(0, INT32),  # examples of the finite data set, 0 = endless
-    # seed of the permutation, or of the finite data set
-    "seed": Field(0, INT32, when=FINITE_DATA),
+    # seed of the examples: of the permutation, the finite data set, or the
+    # endless stream
+    "seed": Field(0, INT32),
   },
   # auxiliary tasks with heads of their own. sort: successor, count, fill,
   # predecessor, minimum; increment: carry
@@ -372,9 +376,9 @@ TRAINING_FIELDS = {
     "file": Field("", when=FROM_FILE),  # an .npz with lines or matrices
     "window": Field(1, NOT_NEGATIVE, when=WINDOW),  # w, tokens on each side
     # both, previous (the earlier rows' side alone)
-    "sides": Field("both", OneOf(SIDES), when=WINDOW),
+    "sides": Field("both", OneOf(SIDES), when=WINDOW_OF_SEQUENCE),
     # whether the encoder's self-attention has a window too
-    "windowed_encoder": Field(False, when=WINDOW),
+    "windowed_encoder": Field(False, when=WINDOWED_ENCODER),
     # factor on the bias in open cells
     "scale": Field(1.0, POSITIVE, when=BIASED),
     # whether each layer and site learns one more factor
@@ -437,9 +441,10 @@ TRAINING_FIELDS = {
     # Δ, tokens per row: of lines to the prompt, and of lines to outputs
     "directions": Field((-1, 0, 1), directions),
     "self_directions": Field((0, 1), directions),
-    # 0: any line; n: lines to a fixed place only if a mark stands there, to
-    # outputs at most n rows back, and to operands only if they move by one
-    # digit per row, so that receptive fields are small enough for certificates
+    # 0: any line; n: lines to a fixed place only if a mark or the single digit
+    # of N×1 stands there, to outputs at most n rows back, and to operands only
+    # if they move by one digit per row, so that receptive fields are small
+    # enough for certificates
     "reach": Field(0, NOT_NEGATIVE),
     # rows that count: length (those of the operands' length), all
     "rows": Field("length", OneOf(("length", "all"))),
@@ -492,7 +497,8 @@ TRAINING_FIELDS = {
     "share": Field(0.25, SHARE, when=FINETUNED),
   },
 }
-# The fields of modes that read a trained workdir; they do not affect training.
+# The fields of certificates, probes, timing and tests. They do not affect
+# training, except for `certify` in rounds of finetuning.
 READING_FIELDS = {
   # proofs for every length (--mode=certify)
   "certify": {
@@ -549,6 +555,7 @@ READING_FIELDS = {
     # in decimal digits or items
     "lengths": Field((6, 10, 20, 60), integers(1, allow_empty=False)),
     # arithmetic: equal, unequal, carry, chain, nines, zeros, short, repeated;
+    # multiply_long: equal, unequal, nines, one, zeros;
     # sort: uniform, repeats, sorted, reversed, all_equal, two_values,
     # near_ties, multiplicity, mean_multiplicity; increment: uniform, nines,
     # repeated; modular, permutations: uniform, all_equal, lone; dyck: walks,
@@ -570,7 +577,8 @@ READING_FIELDS = {
     "stress": False,
     "stress_samples": Field(200, POSITIVE),
     # greatest length of the search for the longest one up to which exact match
-    # is at least 99 % (by the lower bound), on every test set; 0 = no search
+    # is at least 99 % (by the lower bound), on every test set that is sampled
+    # at every length; 0 = no search
     "frontier": Field(0, NOT_NEGATIVE),
     # per length; 299 right of 299 prove 99 %
     "frontier_samples": Field(299, ENOUGH_SAMPLES),
@@ -610,11 +618,10 @@ def default_config(task: str = "addition") -> ConfigDict:
   It has the sections of all tasks, so that its field `task` can be changed.
   `check_fields` refuses an unknown task.
   """
+  hint_classes = (hint for hints in HINTS.values() for hint in hints.values())
   sections = {
-    task_class.section: {
-      field.name: field.default for field in dataclasses.fields(task_class)
-    }
-    for task_class in TASKS.values()
+    task_class.section: task_fields(task_class)
+    for task_class in (*TASKS.values(), *hint_classes)
   }
   config = ConfigDict(_defaults(TRAINING_FIELDS | READING_FIELDS) | sections)
   config.task = task
@@ -698,9 +705,10 @@ def retrain_config(
 
   Args:
     config: the config of the whole run.
-    seeds: the seeds whose models interpolated in the first stage.
-    file: the path of the calibrated bias of these seeds; None before it is
-      there.
+    seeds: the seeds of the second stage: those of the calibrated bias, or all
+      before it is there.
+    file: the path of the bias of these seeds, which is not read here; None for
+      no bias.
   """
   config = copy.deepcopy(config)
   changes = {

@@ -160,7 +160,7 @@ def get_config(path: str | pathlib.Path) -> ConfigDict:
 
 
 def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
-  """Returns the config that was saved as a dict.
+  """Returns what `get_config` does, of a config that is read already.
 
   Args:
     saved: the config as a dict.
@@ -190,8 +190,8 @@ def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
   Those that this process has run already are not run again.
 
   Raises:
-    UsageError: a name is not registered, and its file is missing or does not
-      register it.
+    UsageError: a file fails; or a name is not registered, and its file is
+      missing or does not register it.
   """
   files = saved.get("registered_by", [])
   if not files:
@@ -201,8 +201,9 @@ def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
       run_file(file, f"{path}: what it was trained with is registered by")
   fields, hints = dict(leaves(saved)), HINTS.get(str(saved.get("task")), {})
   names = [
-    (field, fields.get(field), registry)
+    (name, fields.get(name), registry)
     for field, registry in REGISTRY_OF_FIELD.items()
+    for name in (field, f"retrain.{field}")
   ]
   names += [("hints", hint, hints) for hint in saved.get("hints", ())]
   absent = [file for file in files if not pathlib.Path(file).is_file()]

@@ -31,9 +31,8 @@ def longest_lists(
   Args:
     experiment: one whose model has the construction's shape.
     precisions: numbers of significant bits.
-    max_length: the greatest length to try. If it is above weights.max_items of
-      what the model's numbers are rounded to, weights.max_items is tried
-      instead.
+    max_length: the greatest length to try; weights.max_items of the model's
+      weights.factor_dtype is tried instead if that is less.
 
   Returns:
     Rows {"copies", "bits", "longest", "tried"}: how the construction tells
@@ -71,7 +70,7 @@ def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
   """
   task = weights.check_shape(experiment)
   params = weights.parameters(experiment, length, copies)
-  bound = max(1 << (length - 1).bit_length(), 64)
+  bound = experiment.bound(length, {})
   # One list at a time: attention is as large as the square of the bound.
   for items in hardest_lists(task.alphabet, length):
     parsed = [(items, [length])]

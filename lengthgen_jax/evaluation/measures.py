@@ -106,9 +106,9 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
       taken from them instead of being measured again.
 
   Returns:
-    A row whose value is a length, or 0 if the model is right at none. Its
-    field `bound` is spec.length, and `tried` has [length, correct, n] for every
-    length that was tried.
+    A row whose value is a length, or 0 if the model is not right at length 1.
+    Its field `bound` is spec.length, and `tried` has [length, correct, n] for
+    every length that was tried.
   """
   tried = {
     row["length"]: (row["correct"], row["n"])
@@ -258,11 +258,12 @@ def token_rows(tokens: np.ndarray, teacher_forced: bool) -> list[dict]:
 # Bounds and distances.
 
 
-def lower_bound(correct: int, n: int, confidence: float = 0.95) -> float:
-  """Returns the one-sided Clopper-Pearson lower bound of a success rate."""
+def lower_bound(correct: int, n: int) -> float:
+  """Returns the one-sided 95 % Clopper-Pearson lower bound of a success
+  rate."""
   if correct == 0:
     return 0.0
-  return float(special.betaincinv(correct, n - correct + 1, 1.0 - confidence))
+  return float(special.betaincinv(correct, n - correct + 1, 1.0 - 0.95))
 
 
 def tokens_before_end(tokens: Iterable[int], end: int | None) -> list[int]:

@@ -48,8 +48,9 @@ class EvalSpec(NamedTuple):
     seed: the seed of the samples.
     memory_mb: the MiB that attention may take on each device; 0 for the
       default of `Model.batch_size`.
-    count: how many samples are tested, at most `samples`: no more than the test
-      set has different ones; None for `samples`.
+    count: how many samples are tested, at most `samples`
+      (`Task.num_test_samples`; 1 if the test set has a single input of each
+      length); None for `samples`.
   """
 
   name: str
@@ -265,8 +266,8 @@ class Model:
     width = self.padded_width(lengths)
     check(
       self._answer_batch_size(width),
-      f"{max(lengths)} {self.experiment.task.unit} are too many: attention to"
-      f" them would take more than {MAX_ANSWER_BYTES >> 30} GiB at once",
+      f"{max(lengths)} {self.experiment.task.own_unit} are too many: attention"
+      f" to them would take more than {MAX_ANSWER_BYTES >> 30} GiB at once",
     )
     self.experiment.check_scaffold(width, self.scaffold)
     return width
@@ -281,12 +282,14 @@ class Model:
     experiment, task = self.experiment, self.experiment.task
     bound = experiment.bound(width, self.scaffold)
     config = experiment.model.config
-    # The cells of one head that are computed at once.
-    cells = max(task.prompt_size(bound), task.output_size(bound))
+    # The cells of one head that are computed at once: outputs come one by one,
+    # but a decoder-only model's cache has all rows.
+    prompt, output = task.prompt_size(bound), task.output_size(bound)
+    cells = max(prompt, output)
     if experiment.kind == "decoder_only":
-      cells = (cells + task.output_size(bound)) ** 2
+      cells = (prompt + output) ** 2
     elif config.num_encoder_layers:
-      cells = cells**2
+      cells = max(cells, prompt**2)
     input_bytes = 3 * 4 * config.num_heads * cells
     count = MAX_ANSWER_BYTES // input_bytes
     power_of_two = 1 << count.bit_length() >> 1  # the largest up to `count`
@@ -362,7 +365,7 @@ class Model:
     Raises:
       UsageError: they are longer than this model takes.
     """
-    size_text = f"{max(lengths)} {self.experiment.task.unit}"
+    size_text = f"{max(lengths)} {self.experiment.task.own_unit}"
     return self.experiment.width(
       lengths, size_text, "this model takes at most {}"
     )

@@ -25,8 +25,12 @@ RESIDUAL_OUTPUTS = (
 
 
 def can_center(config: ModelConfig) -> bool:
-  """Returns whether all that reads a hidden state subtracts its mean, but for
-  cross-attention without encoder layers (`_center_embeddings`)."""
+  """Returns whether `centered` is for such a model.
+
+  All that reads a hidden state must subtract its mean, but for cross-attention
+  without encoder layers (`_center_embeddings`). Models with a temperature,
+  which have no certificates, are left as they are.
+  """
   is_normalized = config.norm == "pre" and config.norm_kind == "layer"
   is_float = config.dtype != "bfloat16"  # whose rounding would be seen
   return is_normalized and is_float and config.temperature.kind == "none"

@@ -90,8 +90,8 @@ class ModelConfig:
       token: the inputs' tokens.
       phase: the indices of their positions (`Places.index`) modulo
         positions.cyclic_period, 0 without it.
-      segment: their `Places.segment`, where the start token is of the output's;
-        without a segment embedding all are alike.
+      segment: their `Places.segment`, in which the start token belongs to the
+        output's segment; it is ignored without a segment embedding.
     """
     period = self.positions.cyclic_period or 1
     segment = segment * (self.num_segments > 1)

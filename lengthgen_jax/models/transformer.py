@@ -66,7 +66,8 @@ class Transformer(nn.Module):
 
   @property
   def sites(self) -> tuple[str, ...]:
-    """Returns the names of the attention sites."""
+    """Returns the names of the family's attention sites: "encoder" too where
+    there are no encoder layers."""
     if self.kind == "decoder_only":
       return ("self",)
     return ("self", "cross", "encoder")
@@ -228,7 +229,7 @@ class Transformer(nn.Module):
         with the places of these (`inputs`, `places`), the coordinates of the
         tokens that they predict (`rows`), and the coordinates of all keys.
       memory: Keys and values of the source, as `encode` returns them; with a
-        sparse bias, also any others that the bias's `index` points into.
+        sparse bias, they may be others instead, into which its `index` points.
       site_inputs: The biases and counts of the T rows.
       head: The task whose output head is applied.
       noise: The random bits of dropout and of random positions in training;

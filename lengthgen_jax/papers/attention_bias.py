@@ -9,6 +9,7 @@ from typing import Any
 
 from lengthgen_jax.papers.experiments import (
   ABC_MODELS,
+  CPU,
   Table,
   TableRow,
   abc_rows,
@@ -16,7 +17,6 @@ from lengthgen_jax.papers.experiments import (
 
 ARITHMETIC = "configs/arithmetic.py:"
 ADDITION = f"{ARITHMETIC}addition"
-CPU = ("cpu",)
 FIVE = (0, 1, 2, 3, 4)
 
 
@@ -85,7 +85,7 @@ ABS = [
   ),
   abs_row("N×1", "RoPE", "multiply,rope", ONLY_SIX_DIGITS),
 ]
-# The same with one width for training and test, as in the papers: then tests
+# Addition with one width for training and test, as in the papers: then tests
 # have no positions that training has not.
 ABS_FIXED = [
   row._replace(config=f"{row.config},fixed")
@@ -128,7 +128,8 @@ PAPER_MODEL = [
   and row.stage != "finetune"
 ]
 # Settings in which the papers or their released program differ from the preset,
-# or from each other, by what the table calls them; each run changes one.
+# or from each other, and no dropout, which is ours alone, by what the table
+# calls them; each run changes one.
 SWITCHES = {
   "nothing changed": {},
   "lines that hold at one length only": {"calibration.lengths": (6,)},
@@ -211,8 +212,6 @@ STATES = [
     for task, name in (("sums mod 7", "modular"), ("S5", "permutations"))
   ),
 ]
-# The published numbers are those of arXiv 2506.16640: of softmax with RoPE in
-# its row, and of the authors' best in the rows of ours.
 ASENTMAX = "configs/asentmax.py:"
 UNIFORM_BEST = TableRow(
   "sort",
@@ -230,6 +229,8 @@ UNIFORM_ROWS = [
     for steps in (32_000, 64_000)
   ),
 ]
+# The published numbers are those of arXiv 2506.16640: of softmax with RoPE in
+# its row, and of the authors' best in the rows of ours.
 COPYING = [
   TableRow("sort", "RoPE", f"{ASENTMAX}sort,rope", {128: 0}),
   TableRow("sort", "scalable softmax", f"{ASENTMAX}sort,ssmax"),
@@ -296,9 +297,9 @@ PROTOCOL = [
   )
 ]
 
-# Every decoder-only preset in which the vector of its segment tells a token of
-# the prompt from one of the output, by what tables call its task. It is run
-# without and with these vectors (positions.segments).
+# Decoder-only presets, by what tables call their task, in which the vector of a
+# token's segment tells the prompt from the output. Each is run without and with
+# these vectors (positions.segments).
 DECODER_ONLY = {
   "successor": "configs/arithmetic.py:successor,abc,decoder_only",
   "addition": "configs/arithmetic.py:addition,abc,decoder_only",
@@ -352,7 +353,7 @@ SEGMENTS = [
       {"positions.segments": task not in WITH_SEGMENTS},
     ),
   )
-  if fields or not config.startswith("configs/arithmetic.py")
+  if fields or task not in WITH_SEGMENTS
 ]
 
 TABLES = {
@@ -379,9 +380,10 @@ TABLES = {
   "abc": Table(
     "Attention bias calibration (ABC paper, table 3)",
     "A vanilla model, its attention as a bias of a few lines, a fresh model"
-    " with that bias. Natural width; the papers have one width, and no"
-    " parity, which their vanilla model did not interpolate. Certified: trained"
-    " again on inputs that a certificate found wrong, where there were any.",
+    " with that bias. On two cores natural width; the papers have one width,"
+    " and no parity, which their vanilla model did not interpolate. Certified:"
+    " trained again on inputs that a certificate found wrong, where there were"
+    " any.",
     ABC,
     FIVE,
   ),
@@ -389,8 +391,8 @@ TABLES = {
     "Attention bias calibration at one width (ABC paper, table 3, figures 10"
     " and 11)",
     "The papers' protocol: every operand padded to 61 digits (parity: 201"
-    " bits), absolute lines, κ = 4.5. The papers' vanilla model did not"
-    " interpolate parity.",
+    " bits), absolute lines, κ = 4.5 in cross-attention. The papers' vanilla"
+    " model did not interpolate parity.",
     ABC_FIXED,
     figures=ATTENTION_FIGURES,
     sizes=CPU,
@@ -443,7 +445,8 @@ FURTHER_TABLES = {
   "copying": Table(
     "Sort, copy and reverse, in the protocol of ASEntmax (arXiv 2506.16640)",
     "32 symbols, trained on 32 to 64 of them. Their best rows stand beside"
-    " ours; our models are much smaller (64 against 256) and have seen less.",
+    " ours; on two cores our models are much smaller (64 against 256) and have"
+    " seen less.",
     COPYING,
     source="ASEntmax",
   ),
@@ -465,11 +468,11 @@ FURTHER_TABLES = {
     sizes=CPU,
   ),
   "segments": Table(
-    "Segments in every decoder-only preset",
-    "Each preset without and with a learned vector for the segment of a token:"
-    " the steps to 99.5 % in range are those of the runs' metrics, the reach is"
-    " the frontier. Arithmetic with segments is in [one_sequence.md]"
-    "(one_sequence.md).",
+    "Segments in decoder-only presets",
+    "Each preset without and with a learned vector for the segment of a token."
+    " How far it goes is the frontier; how many steps it takes to 99.5 % in"
+    " range is in the workdirs' metrics.jsonl alone. Arithmetic with segments"
+    " is in [one_sequence.md](one_sequence.md).",
     SEGMENTS,
     sizes=CPU,
   ),

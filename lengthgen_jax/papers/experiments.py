@@ -14,8 +14,8 @@ class TableRow(NamedTuple):
   Attributes:
     task, model: what the table calls them, as the paper does.
     config: FILE:PRESET of the run at size "cpu"; size "paper" adds `,paper`.
-    published: {length: exact match in %}; a string like "N/A" where the paper
-      gives no number.
+    published: {length: exact match in %}; a string like "N/A" or "< 1" where
+      the paper gives no single number.
     fields: {field: value} of config overrides, without those that `run_of`
       adds: seeds, tests and checkers.
     stage: "train", or one of ABC_MODELS: the stage whose results are shown.
@@ -35,7 +35,8 @@ class TableRow(NamedTuple):
 
 
 class Table(NamedTuple):
-  """A table has a page of its own in docs/results for each size.
+  """A table has a page of its own in docs/results, and one more for its runs at
+  size "paper" once any of them is archived.
 
   Attributes:
     title: the title of the page.
@@ -49,9 +50,9 @@ class Table(NamedTuple):
       rows are archived too; {} if there is none.
     source: what the page calls the source of the published numbers.
     sizes: those of SIZES at which the table exists.
-    tests: {field: value} of the config fields that say how those of its runs
-      that override fields are tested; {} for what `eval_fields` returns. Tables
-      that share a run must have equal ones.
+    tests: {field: value} of the config fields that say how its runs with
+      overrides are tested; {} for what `eval_fields` returns. Tables that share
+      such a run must have equal `tests`.
   """
 
   title: str
@@ -70,6 +71,8 @@ class Table(NamedTuple):
     rows = self.rows if size in self.sizes else []
     return [row for row in rows if size in row.sizes]
 
+
+CPU = ("cpu",)  # the sizes of rows that exist at size "cpu" alone
 
 # The stages of --mode=abc, and what their models are called in tables.
 ABC_MODELS = {
@@ -99,7 +102,8 @@ def abc_rows(
   ]
 
 
-# The config field with which the second checker is asked, too.
+# The config field that asks the second checker, pretrained/checker.py, too: a
+# model gets its ∀ only if this one and --mode=certify both prove it right.
 BOTH_CHECKERS = {"certify.second_checker": True}
 
 
@@ -122,11 +126,16 @@ class Run(NamedTuple):
   size: str
   certify: bool = False
 
-  def commands(self, workdir: pathlib.Path | str = "") -> list[list[str]]:
+  def commands(
+    self,
+    workdir: pathlib.Path | str = "",
+    probes: dict[str, Any] | None = None,
+  ) -> list[list[str]]:
     """Returns the arguments of `lengthgen` in each command of the run.
 
     Args:
       workdir: the workdir; "" for runs/tables/SIZE/NAME.
+      probes: `Table.probes`; {} or None for no command that probes.
     """
     workdir = workdir or f"runs/tables/{self.size}/{self.name}"
     workdir_flag = f"--workdir={workdir}"
@@ -135,6 +144,8 @@ class Run(NamedTuple):
     commands = [[*arguments, *flags(self.fields)]]
     if self.certify:
       commands.append(["--mode=certify", workdir_flag])
+    if probes:
+      commands.append(["--mode=probe", workdir_flag, *flags(probes)])
     return commands
 
 
@@ -207,9 +218,10 @@ def eval_fields(
 ) -> dict[str, Any]:
   """Returns {field: value} of the config fields that say how a run is tested.
 
-  The first part of the name decides; of the runs of configs/arithmetic.py,
-  whose names begin with the task, the options of the preset do. Those of them
-  that have a bias of lines, natural width and no overrides are tested on hard
+  The first part of the name decides, for increment and sort with the options
+  of the preset; for the runs of configs/arithmetic.py, whose names begin with
+  the task, the options do. Those of them that have a bias of lines, neither of
+  the options `fixed` and `paper_model`, and no overrides are tested on hard
   inputs too, and at size "cpu" on longer ones.
 
   Args:
@@ -234,7 +246,7 @@ def eval_fields(
   # The others are of configs/arithmetic.py. Lengths are the papers', in digits.
   lengths, samples = (6, 10, 15, 20, 60), (1000,) * 5
   scaffolded = "abc" in parts or any("window" in part for part in parts)
-  is_natural = not {"fixed", "paper_model"} & {*parts}  # of data.width
+  is_natural = not {"fixed", "paper_model"} & {*parts}  # at size "cpu"
   goes_far = scaffolded and is_natural and not has_overrides
   if goes_far and size == "cpu":
     lengths, samples = (*lengths, 200), (*samples, 200)

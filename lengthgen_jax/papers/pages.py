@@ -36,10 +36,11 @@ python launch/tables.py --check parity-window_cpi
 python launch/tables.py --pages
 ```
 
-The first command lists the runs of a table whose rows are not kept here, with
-how long each took where it was made; the second makes them (with
-`--results=DIR` all of the table's, kept in another folder); the third makes one
-run again and compares its rows; the last one writes these pages from the rows.
+The first command lists the runs of a table that are left to make: their rows or
+probes are not kept here, or their training has another config now; it says how
+long the kept ones took. The second makes them (with `--results=DIR1
+--root=DIR2` all of the table's, kept in other folders); the third makes one run
+again and compares its rows; the last one writes these pages from the rows.
 {reach}"""
 
 LEGEND = (
@@ -64,9 +65,9 @@ HARD_TEST_SETS = {
   "chain_": "one carry that travels so many digits",
   "carry": "the longest chain of carries",
   "nines": "99…9+1",
-  "zeros": "0+0",
+  "zeros": "all digits zero",
   "short": "numbers of up to a tenth of the length",
-  "repeated": "one digit each",
+  "repeated": "one digit repeated in each operand",
   "unequal": "operands of unequal lengths",
   "all_equal": "all items equal",
   "two_values": "items of two values",
@@ -198,7 +199,7 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   flag = "" if size == "cpu" else " --size=paper"
   command = (
     f"Made by `python launch/tables.py {name}{flag}`, which skips runs whose"
-    " rows are kept here; `--results=DIR` begins anew."
+    " rows are kept here; `--results=DIR1 --root=DIR2` begins anew."
   )
   main_table, *parts = table_paragraphs(entries, table.source)
   parts = [main_table, table.about, LEGEND, command, *parts]
@@ -228,7 +229,7 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   drawn = figures.draw_table(prefix, figure_rows, folder, table.x_field)
   for caption, run, path in table.figures:
     file = folder / run / pathlib.Path(path).name
-    if file.exists():
+    if run in runs and file.exists():
       drawn.append((caption, file))
   probes = {entry.row.model: probe_rows(entry) for entry in entries}
   probes = {model: rows for model, rows in probes.items() if rows}
@@ -244,7 +245,7 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   if drawn:
     parts.append("## Figures")
     parts += [f"![{text}]({path.relative_to(results)})" for text, path in drawn]
-  parts += command_section(runs, archive)
+  parts += command_section(runs, archive, table.probes)
   return "\n\n".join([f"# {table.title}", *parts]) + "\n"
 
 
@@ -366,17 +367,19 @@ def hard_table(entries: list[Entry]) -> list[list[str]]:
   return grid
 
 
-def command_section(runs: dict[str, Run], archive: Archive) -> list[str]:
+def command_section(
+  runs: dict[str, Run], archive: Archive, probes: dict[str, Any]
+) -> list[str]:
   """Returns paragraphs with the commands of runs, and a table that says when
   and where the archived ones were made.
 
-  Its last column, without a heading, is a remark: how the config has changed
-  since, or which other run trained the first stage.
+  Its last column, without a heading, is a remark: how the config of training
+  has changed since, or which other run trained the first stage.
   """
   commands = [
     shlex.join(["lengthgen", *arguments])
     for run in runs.values()
-    for arguments in run.commands()
+    for arguments in run.commands(probes=probes)
   ]
   parts = ["## Commands", "```bash\n" + "\n".join(commands) + "\n```"]
   grid = [["run", "seconds", "machine", "date", "commit", "versions", ""]]

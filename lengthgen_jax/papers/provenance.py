@@ -4,10 +4,10 @@ Each file holds one run. Its first line, the header, has all that is needed to
 reproduce the rows. Each further line holds rows that agree in stage, seed,
 metric and the names of their fields: what they share, and a table of the rest.
 
-Reproduced rows must equal the archived ones to the last bit if the machine and
-the versions are the same and no code has changed since the header's commit, by
-`git diff --quiet COMMIT -- lengthgen_jax configs`. Otherwise only exact match
-is compared, by `agrees`.
+Reproduced rows must have the archived values, to the last bit, and numbers of
+samples if the machine and the versions are the same and no code has changed
+since the header's commit, by `git diff --quiet COMMIT -- lengthgen_jax
+configs`. Otherwise only exact match is compared, by `agrees`.
 """
 
 import pathlib
@@ -33,8 +33,8 @@ HEADER = (
   "config",  # the whole config
   "date",  # the day on which the run ended
   "seconds",  # how long it took; None if that was not measured
-  # The run from which the first stage was copied; None if it was trained in
-  # this run.
+  # The run that trained the first stage, if it was copied; None if this run
+  # trained it.
   "first_stage",
 )
 
@@ -193,9 +193,10 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
   Args:
     old: the archived rows of all seeds.
     new: the reproduced rows.
-    exact: whether every row must have the same value and number of samples. If
-      not, each exact match alone must agree with those of all archived seeds
-      under the same conditions (`agrees`).
+    exact: whether every row must have the same value and number of samples, and
+      every certificate the same margin, rounding and checkers. If not, each
+      exact match alone must agree with those of all archived seeds under the
+      same conditions (`agrees`).
 
   Returns:
     A line of text for each difference.
@@ -217,11 +218,12 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
     text = ", ".join([f"seed {row['seed']}", *names])
     if new_row is None:
       messages.append(f"{text} is missing")
-    elif exact and (new_row["value"], new_row["n"]) != (row["value"], row["n"]):
-      messages.append(
-        f"{text}: {row['value']} (n={row['n']}) in the archive,"
-        f" {new_row['value']} (n={new_row['n']}) now"
-      )
+    elif exact:
+      messages += [
+        f"{text}: {name}={row[name]} in the archive, {new_row[name]} now"
+        for name in ("value", "n", "margin", "rounding", "checkers")
+        if row.get(name) != new_row.get(name)
+      ]
     elif not exact:
       low, high = min(values[condition]), max(values[condition])
       if not agrees(new_row["value"], low, high):

@@ -9,6 +9,7 @@ import concurrent.futures
 import contextlib
 import datetime
 import difflib
+import itertools
 import json
 import os
 import pathlib
@@ -29,7 +30,7 @@ from lengthgen_jax.config import load_config
 from lengthgen_jax.config.files import CHANGEABLE
 from lengthgen_jax.errors import check
 from lengthgen_jax.papers import attention_bias, provenance, task_hinting
-from lengthgen_jax.papers.experiments import SIZES, Run, flags, run_of
+from lengthgen_jax.papers.experiments import SIZES, Run, run_of
 from lengthgen_jax.papers.provenance import Archive
 from lengthgen_jax.pipelines.run_figures import training_seconds
 from lengthgen_jax.results import records
@@ -37,8 +38,9 @@ from lengthgen_jax.results import records
 TABLES = (
   attention_bias.TABLES | task_hinting.TABLES | attention_bias.FURTHER_TABLES
 )
-# Prefixes of config fields that have no effect on training, and of those that
-# have none on the first stage of --mode=abc.
+# Prefixes of config fields that have no effect on training (but rounds of
+# finetuning depend on `certify` and `eval.checkpoint`), and of those that have
+# none on the first stage of --mode=abc.
 NO_EFFECT_ON_TRAINING = (*CHANGEABLE, "checkpoint", "overrides")
 NO_EFFECT_ON_FIRST_STAGE = (
   *NO_EFFECT_ON_TRAINING,
@@ -66,9 +68,9 @@ def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
   """Returns {name: (run, probes)} of all runs of some tables, and of single
   runs.
 
-  `probes` are the `Table.probes` of a table that has the run, one of `names`
-  or, if the run itself is named, any: if some of these have probes and some
-  have none, of one that has.
+  `probes` are the `Table.probes` of a table that has the run: of one in `names`
+  or, if the run itself is named, of any table. Tables with probes come before
+  tables without.
 
   Args:
     names: names of tables and of runs.
@@ -129,8 +131,8 @@ def config_changes(
 
 
 class Job(NamedTuple):
-  """A job is a run to make, because it is not archived, or was with another
-  config, or without the probes of its table.
+  """A job is a run to make, because it is not archived, was trained with
+  another config, or lacks the probes of its table.
 
   Attributes:
     run: the run.
@@ -189,6 +191,7 @@ def run_jobs(
     UsageError: a run failed; the others have been made all the same.
   """
   ended, failures, start = [], [], time.monotonic()
+  root = root.resolve()
   root.mkdir(parents=True, exist_ok=True)
   stop = threading.Event()
 
@@ -233,16 +236,14 @@ def run_job(
     launch: a function that runs `lengthgen` with the arguments of a command
       line and returns its exit code.
   """
-  run, header, commands = job.run, job.header, []
+  run, header = job.run, job.header
   set_aside(run, workdir)
   copy_first_stage(run, workdir)
   if not (workdir / "results.jsonl").exists():
     header = None
-  if header is None:
-    commands += run.commands(workdir)
-  if job.probes:
-    workdir_flag = f"--workdir={workdir}"
-    commands.append(["--mode=probe", workdir_flag, *flags(job.probes)])
+  commands = run.commands(workdir, job.probes)
+  if header is not None:
+    commands = commands[-1:]  # that of the probes
   made_here = {} if header else provenance.current_origin()
   for arguments in commands:
     start = time.monotonic()
@@ -252,6 +253,8 @@ def run_job(
     if code:
       return False
   rows = records.read_results(workdir / "results.jsonl")
+  # A workdir that was tested again by a newer version has rows of both.
+  rows = [row for row in rows if row["version"] == rows[-1]["version"]]
   rows += records.read_results(workdir / "probes.jsonl")
   path = results / "rows" / f"{run.name}.jsonl"
   provenance.write_run(path, rows, header or made_here | describe(run, workdir))
@@ -274,8 +277,11 @@ def lengthgen(
 ) -> int:
   """Runs `lengthgen` in a process of its own and returns its exit code.
 
+  The process runs in the folder of the repository, where presets are.
+
   Args:
-    arguments: the arguments of its command line.
+    arguments: the arguments of its command line; paths of workdirs must be
+      absolute.
     platform: the kind of device that JAX may use, like "cpu"; "" for any.
     log: a file to which the output is appended; None for the terminal. A
       process that writes to a file shares the device with others, so that it
@@ -290,7 +296,11 @@ def lengthgen(
       settings["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
       output = stack.enter_context(open(log, "a"))
     process = subprocess.Popen(
-      command, env=os.environ | settings, stdout=output, stderr=output
+      command,
+      env=os.environ | settings,
+      cwd=origin.REPOSITORY,
+      stdout=output,
+      stderr=output,
     )
     try:
       while process.poll() is None and not (stop and stop.is_set()):
@@ -305,11 +315,13 @@ def lengthgen(
 
 def set_aside(run: Run, workdir: pathlib.Path) -> None:
   """Renames a workdir that was made with another config of the run to
-  WORKDIR.oldN, for N = 0, 1, ..."""
+  WORKDIR.oldN, for the first N = 0, 1, ... that is free."""
   path = workdir / "config.json"
   if path.exists() and config_changes(run, json.loads(path.read_text())):
-    number = len(list(workdir.parent.glob(f"{workdir.name}.old*")))
-    workdir.rename(workdir.with_name(f"{workdir.name}.old{number}"))
+    names = (f"{workdir.name}.old{n}" for n in itertools.count())
+    workdir.rename(
+      next(x for x in map(workdir.with_name, names) if not x.exists())
+    )
 
 
 def copy_first_stage(run: Run, workdir: pathlib.Path) -> None:
@@ -350,7 +362,7 @@ def _add_seconds(workdir: pathlib.Path, seconds: float) -> None:
 
 def seconds_of(workdir: pathlib.Path) -> float:
   """Returns how many seconds a run took: those of its commands, but at least
-  those of its gradient steps, since a command that was killed recorded none."""
+  those of its trainings, since a command that was killed recorded none."""
   seconds = sum(row["seconds"] for row in records.read(workdir / COMMANDS))
   logs = workdir.rglob("metrics.jsonl")
   return max(seconds, sum(map(training_seconds, logs)))
@@ -374,8 +386,9 @@ def describe(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
 def check_runs(
   names: list[str], root: pathlib.Path, results: pathlib.Path
 ) -> bool:
-  """Makes archived runs again, without their probes, prints how their rows
-  differ from those in the folder `results`, and returns whether all agree.
+  """Makes archived runs again, by the present presets and tables and without
+  their probes, prints how their rows differ from those in the folder `results`,
+  and returns whether all agree.
 
   Each is made in the workdir `root`/NAME, from which a run that was interrupted
   resumes. If its rows agree, the workdir is removed.
@@ -400,7 +413,9 @@ def check_runs(
     check(name in runs, f"no run {name!r}; similar: {similar}")
     check(name in archive, f"no rows of {name} are archived in {results}")
   for name in names:
-    workdir = root / name
+    workdir = root.resolve() / name
+    if changes := config_changes(runs[name], archive[name].header["config"]):
+      print(f"{name}: the config has changed since: {changes}", flush=True)
     for arguments in runs[name].commands(workdir):
       exit_code = lengthgen(arguments)
       check(exit_code == 0, f"{name} failed; its workdir is {workdir}")

@@ -1,10 +1,12 @@
 """This is --mode=abc: interpolate, calibrate, retrain, certify and evaluate.
 
 One workdir W holds all stages. A stage that is done is skipped, and one that
-was interrupted is resumed. W/interpolate holds a vanilla model, W/calibrate its
-attention as lines, and W/retrain a fresh model with those lines as its bias,
-each for every seed; W/finetune_1 and so on hold the training on inputs on which
-certification found the retrained models wrong.
+was interrupted is resumed; only the tests are made again. W/interpolate holds a
+vanilla model for every seed, W/calibrate the attention of those that
+interpolate as lines, and W/retrain models with these lines as their bias, fresh
+ones unless retrain.start says otherwise. W/finetune_1 and so on hold the
+training on inputs on which certification found the retrained models wrong; with
+finetune.rounds=0 nothing is certified.
 """
 
 import pathlib
@@ -102,8 +104,9 @@ def check_config(config: ConfigDict) -> None:
   if config.retrain.start == "interpolated":
     check(
       first_experiment.model == second_experiment.model,
-      "retrain.start='interpolated' needs the same model and positions in"
-      " retrain.* as in the first stage; make them equal, or choose 'fresh'",
+      "retrain.start='interpolated' needs the same model, positions,"
+      " temperature, attention and bias.learned_scale in retrain.* as in the"
+      " first stage; make them equal, or choose 'fresh'",
     )
     check(
       second_config.train.restarts == 0,

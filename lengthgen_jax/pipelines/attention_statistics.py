@@ -17,6 +17,7 @@ from lengthgen_jax import rng
 from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.calibration import MeanAttention, Rule, Selection
 from lengthgen_jax.attention.lines import WHOLE, Lines
+from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks import dataset
@@ -52,7 +53,8 @@ def conditions(
   widths with these lengths are taken.
 
   Args:
-    lengths: config.calibration.lengths; () draws lengths as in training.
+    lengths: config.calibration.lengths. () draws lengths as in training; of a
+      grid it takes all training widths, and a ragged task has no conditions.
     experiment: the experiment of the models whose attention is collected.
   """
   lengths = [experiment.task.units(length) for length in lengths]
@@ -255,7 +257,8 @@ def select_lines(
   A line is kept if its score exceeds a threshold under every condition and no
   field of the section (min_cells, reach, min_share) rules it out. On a grid
   with a reach, kept lines to outputs are moved into layer 0, along with their
-  values, strengths and scores (`move_output_lines_to_first_layer`).
+  values, strengths and scores (`move_output_lines_to_first_layer`), unless the
+  last layer's lines are to serve all layers.
 
   Args:
     section: config.calibration.
@@ -300,11 +303,22 @@ def select_lines(
   are_shares = section.quantity == "weights" and section.line == "mean"
   if section.min_share and are_shares:
     selection = calibration.drop_weak_heads(selection, section.min_share)
-  if section.reach and task.axes > 1:
+  # With layers="last", the last layer's lines, which all layers get, stay.
+  if section.reach and task.axes > 1 and section.layers == "each":
     selection = calibration.move_output_lines_to_first_layer(
       selection, lines, task.target_segment
     )
   return lines, selection
+
+
+def _fits(model: Model, width: int) -> bool:
+  """Returns whether a model's bias and positions are enough for a width."""
+  try:
+    model.experiment.check_scaffold(width, model.scaffold)
+    model.experiment.check_positions(width, "samples")
+  except UsageError:
+    return False
+  return True
 
 
 def strongest_lines(
@@ -314,10 +328,11 @@ def strongest_lines(
   without a threshold on their scores.
 
   Samples count even if the model does not solve them. A model that was trained
-  at one natural width is also shown the next two, unless lengths are drawn as
-  in training, because one width cannot tell the two ends of an operand apart.
-  Lengths beyond those of training, which calibration refuses, become the
-  longest of training. It is for tasks of one axis.
+  at one natural width, or ragged length, is also shown the next two that it
+  takes, unless lengths are drawn as in training, because one cannot tell the
+  two ends of an operand apart. Lengths beyond those of training, which
+  calibration refuses, become the longest of training. It is for tasks of one
+  axis.
 
   Args:
     section: config.calibration.
@@ -325,17 +340,20 @@ def strongest_lines(
     num_samples: how many samples are drawn under each condition.
   """
   experiment = model.experiment
-  longest = experiment.train_length
+  longest, is_ragged = experiment.train_length, experiment.task.ragged
   lengths = sorted({min(length, longest) for length in section.lengths})
+  if is_ragged:
+    lengths = lengths or [longest]
   sampled_conditions = conditions(lengths, experiment)
   if (
     experiment.fixed_width is None
     and len({c.width for c in sampled_conditions}) == 1
   ):
-    sampled_conditions = [
-      Condition(width + extra, length)
+    sampled_conditions += [
+      Condition(width + extra, length + extra * is_ragged)
       for width, length in sampled_conditions
-      for extra in range(1 + 2 * (length is not None))
+      for extra in (1, 2)
+      if length is not None and _fits(model, width + extra)
     ]
   means, _ = collect(
     section, model, sampled_conditions, num_samples, with_unsolved=True

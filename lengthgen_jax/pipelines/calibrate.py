@@ -77,7 +77,8 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
       section.lengths, experiment
     )
   }
-  choices = f"from {experiment.data[0].widths}, or ()"
+  sizes = np.unique(experiment.data[0].widths).tolist()
+  choices = f"from {tuple(sizes)}, or ()"
   if task.ragged:
     choices = f"lengths up to data.train_length={config.data.train_length}"
   check(
@@ -88,15 +89,18 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
   needs_two_widths = (
     section.lines == "operand" and config.data.width == "natural"
   )
-  by_length = task.ragged or task.axes > 1
-  field_name = "calibration.lengths" if by_length else "data.widths"
-  largest = int(np.max([*widths]))
-  first = max(largest - 2, 1) if by_length else largest
+  # Widths of a ragged task are lengths; of a grid, lengths may leave some out.
+  if task.ragged or len(sizes) > 1:
+    longest = config.data.train_length
+    advice = "calibrate", "calibration.lengths", (max(longest - 1, 1), longest)
+  else:
+    largest = int(np.max([*widths]))
+    advice = "train", "data.widths", (largest, largest + 1, largest + 2)
+  verb, field_name, example = advice
   check(
     not needs_two_widths or len(widths) > 1,
     "calibration.lines='operand' cannot tell an operand's ends apart at one"
-    f" width: train with two or more {field_name}, like"
-    f" {(first, first + 1, first + 2)}",
+    f" width: {verb} with two or more {field_name}, like {example}",
   )
 
 
@@ -168,7 +172,9 @@ def calibrate(
       _print_lines(section, model, site, candidates[site], selections[site])
       best_scores.append(selections[site].score.max())
       mean_attention[f"{site}_{model.seed}"] = np.asarray(attention[-1].values)
-    if any(selection.keep.any() for selection in selections.values()):
+    # With "last", the last layer's lines are those of all layers.
+    used = slice(-1, None) if section.layers == "last" else slice(None)
+    if any(selection.keep[used].any() for selection in selections.values()):
       selections_by_seed[model.seed] = selections
     else:
       runs.print_note(f"seed {model.seed}: no head has a line; dropped")
@@ -176,8 +182,8 @@ def calibrate(
     selections_by_seed,
     f"calibration: no line passes calibration.kappa={section.kappa} (of"
     f" self-attention, calibration.kappa_self={section.kappa_self}) in any head"
-    f" (the best score is {max(best_scores):.2f}, of lines that other fields of"
-    " calibration rule out too); lower it, or train longer",
+    f" (the best score is {max(best_scores):.2f}, lines that other fields of"
+    " calibration rule out included); lower it, or train longer",
   )
   bias = {
     site: calibration.compact(

@@ -1,7 +1,8 @@
 """This is --mode=certify: it proves a trained model right at every length, or
 finds the shortest inputs on which it is wrong.
 
-Finitely many cases decide that, and all of them are tried.
+Finitely many cases decide that. All of them are tried, unless they are more
+than certify.max_cases, or some are wrong and certify.exhaustive is not set.
 W/certificate.json has a certificate for every seed; W/certificate_partial.json
 holds the state from which an interrupted certification resumes.
 """
@@ -151,7 +152,7 @@ def is_valid(previous: dict, section: ConfigDict, model: Model) -> bool:
     section: config.certify: whether all cases must have been tried
       (`exhaustive`), and how many of a receptive field may be bounded again,
       more tightly (`max_refined`): a certificate that does not say wrong and
-      has no `rounding` is valid only if it was made with as many.
+      has no `rounding` is valid only if it was made with as many or more.
     model: the model; all that `certificate.checksum` covers must be the same.
   """
   is_bounded = (
@@ -179,7 +180,8 @@ def certify_model(
     folder: the folder of PARTIAL.
 
   Raises:
-    UsageError: the outputs of the task are not those of its transducer.
+    UsageError: the task does not do what its transducer and its coordinates
+      say.
     Interrupted: as in `certify`.
   """
   fields = {
@@ -251,8 +253,8 @@ def _results(
     "complete": cases == survey.cases,
     "wrong": sum(tally.wrong for tally in tallies),
     "margin": min(tally.margin for tally in tallies),
-    # None if a case's bound is not below the size of its own margin, or none
-    # was computed.
+    # None if a case's bound is not below the size of its own margin, or some
+    # case has no bound.
     "rounding": None if share >= 1 or unbounded else rounding,
     "share": None if unbounded == cases else share,
     "unsure": sum(tally.unsure for tally in tallies),
@@ -260,9 +262,7 @@ def _results(
     "measured_rounding": comparison.difference,
     "measured_rows": comparison.num_margins,
     "exceeding": comparison.exceeding,
-    "counterexamples": certificate.counterexamples(
-      survey, tallies, dense, model
-    ),
+    "counterexamples": certificate.counterexamples(survey, tallies, model),
     "training_inputs": certificate.training_inputs(survey, tallies, model.seed),
     "widths": [min(widths), max(widths)],
     "receptive_fields": [

@@ -121,8 +121,8 @@ def certified_rows(
 ) -> list[dict]:
   """Returns the rows of results.jsonl about certificates of these models.
 
-  A row that says "right" of a seed whose parameters have changed since is left
-  out, and a note is printed.
+  Rows of a seed whose certificate does not hold for this model, or not on this
+  device, are left out; if one says "right", a note is printed.
 
   Args:
     folder: the workdir.
@@ -143,8 +143,9 @@ def certified_rows(
       valid_rows += model_rows
     elif any(row["value"] for row in model_rows):
       runs.print_note(
-        f"{folder / workdir.CERTIFICATE}: seed {model.seed} is of other"
-        " parameters; run --mode=certify"
+        f"{folder / workdir.CERTIFICATE}: has no certificate that holds for"
+        f" seed {model.seed} with these parameters and settings on this device;"
+        " run --mode=certify"
       )
   return valid_rows
 

@@ -28,7 +28,7 @@ from lengthgen_jax.pretrained import checker, files
 from lengthgen_jax.results import records
 
 # Fields of a certificate that a card leaves out: they are long, and only
-# --mode=abc and figures need them.
+# finetuning, figures and another --mode=certify need them.
 LONG_FIELDS = ("counterexamples", "training_inputs", "receptive_fields")
 # The field of certificates and cards with what the second checker says.
 SECOND = "second_checker"
@@ -39,7 +39,7 @@ ORIGIN_FIELDS = ("command", "date", "machine", "versions", "commit")
 def run(
   config: ConfigDict, folder: pathlib.Path, target: str, seed: int | None
 ) -> int:
-  """Exports the model of one seed in a workdir's last stage, that of
+  """Exports one seed's model of a workdir's last stage, with the parameters of
   eval.checkpoint; returns the exit code.
 
   Args:

@@ -30,8 +30,15 @@ def check_config(config: ConfigDict, prefix: str = "") -> None:
       "retrain.", for the error message.
 
   Raises:
-    UsageError: the config has rounds of finetuning and more than one bucket.
+    UsageError: the config has rounds of finetuning and more than one bucket,
+      or finetune.share leaves no example of a batch.
   """
+  batch_size, share = config.train.batch_size, config.finetune.share
+  check(
+    not config.finetune.rounds or int(share * batch_size),
+    f"finetune.share={share}: no example of {prefix}train.batch_size="
+    f"{batch_size}; choose a larger share",
+  )
   buckets = tuple(config.data.buckets)
   check(
     not config.finetune.rounds or len(buckets) < 2,
@@ -55,6 +62,8 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
     folder: the workdir, to which all results are written.
 
   Raises:
+    UsageError: as in `certify.certify`, but for models that cannot be
+      certified.
     Interrupted: SIGTERM or SIGINT came; the same command goes on.
   """
   if not config.finetune.rounds:
@@ -111,6 +120,16 @@ def _run_rounds(
         if certificate["value"] == 0
         and certificate["training_inputs"]["failing"]
       }
+      others = [
+        seed
+        for seed, certificate in certificates.items()
+        if certificate["value"] == 0 and seed not in inputs
+      ]
+      if others:
+        runs.print_note(
+          f"seeds {', '.join(others)} are wrong, but no input as short as in"
+          " training is known on which they are: they are finetuned no more"
+        )
       if not inputs or round_number > config.finetune.rounds:
         return [
           int(seed)

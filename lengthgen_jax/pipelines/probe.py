@@ -107,7 +107,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
   """Returns the inputs to draw: those of probe.inputs, and random ones.
 
-  If config.probe names neither, the one that the papers show is drawn.
+  If config.probe names neither, the task's `figure_input` is drawn.
 
   Raises:
     UsageError: one is no input of the task, or too long for the model or for a
@@ -267,10 +267,11 @@ def retrained(
 
   A model that fails when a line is taken from it might have learned to do
   without that line if it had been trained so. The line is left out of every
-  head. W/without has a training for each line.
+  head. W/without has a training for each line, from random parameters.
 
   Args:
-    run: the training of `model`, which is done again for its seed.
+    run: the training of `model`, which is done again for its seed; rounds of
+      finetuning are not.
     folder: the workdir.
     model: a trained model whose bias is lines.
     config: the whole config of the model.
@@ -293,7 +294,7 @@ def retrained(
       f" {line.line}"
     )
     closed = interventions.close_lines(scaffold, line.part, entries)
-    name = re.sub(r"\W+", "_", f"{line.part}_{line.line}")
+    name = re.sub(r"[^\w+-]+", "_", f"{line.part}_{line.line}")
     line_run = dataclasses.replace(
       run,
       seeds=(model.seed,),

@@ -22,9 +22,10 @@ SHORT_NAMES = {"start": "^", "target": "y", "items": "x", "pairs": "p"}
 
 
 def training_seconds(log: pathlib.Path) -> float:
-  """Returns the seconds that a training took, with validation and compilation.
+  """Returns the seconds that the chunks of a training took, with validation.
 
-  Steps that were done again after an interruption count once.
+  On a single device their program is compiled before the first one, which is
+  not counted. Steps that were done again after an interruption count once.
 
   Args:
     log: the path of the training's metrics.jsonl.
@@ -44,11 +45,13 @@ def training_times(folder: pathlib.Path) -> str:
     training_seconds(folder / stage / "metrics.jsonl")
     for stage in ("interpolate", "retrain")
   )
-  return (
+  text = (
     f"training: interpolation {interpolation:.0f} s, retraining"
-    f" {retraining:.0f} s ({retraining / interpolation:.2f} times that),"
-    " compilation included"
+    f" {retraining:.0f} s"
   )
+  if not interpolation:  # its metrics.jsonl is gone
+    return text
+  return f"{text} ({retraining / interpolation:.2f} times that)"
 
 
 # Biases and attention.
@@ -185,25 +188,29 @@ def position_labels(
   """Returns a label for every key, by the segment it stands in and its offset.
 
   Labels are like "a4" and "b1", digits counted from the right end; "x1" for the
-  first item of a list, "y1" for the first output, and "a" for the mark that a
-  segment begins with.
+  first item of a list, "y1" for the first output, "y1,1" on a grid, and "a" for
+  the mark that a segment begins with.
 
   Args:
     experiment: its site_segments name the segments.
     site: the attention site whose segments these are.
     keys: the coordinates of the keys; or of rows, with "self" as their site.
   """
-  labels = []
+  task, labels = experiment.task, []
   for segment, left, right in zip(
     np.asarray(keys.segment[0]),
-    np.asarray(keys.left[0, :, 0]),
-    np.asarray(keys.right[0, :, 0]),
+    np.asarray(keys.left[0]),
+    np.asarray(keys.right[0]),
     strict=True,
   ):
     name = experiment.site_segments[site][segment]
-    from_left = name == "target" or not experiment.task.of_digits
-    is_mark = segment < 0 or name == "start" or left == 0 and not from_left
-    number = left + 1 if from_left else right + 1
+    from_left = name == "target" or not task.of_digits
+    # Numbers in ragged tasks have no mark.
+    begins_with_mark = not (from_left or task.ragged)
+    is_mark = begins_with_mark and not left.any()
+    is_mark |= segment < 0 or name == "start"
+    # In a grid an operand extends along one axis, the output along both.
+    number = ",".join(map(str, left + 1)) if from_left else right.sum() + 1
     labels.append(
       SHORT_NAMES.get(name, name) + ("" if is_mark else f"{number}")
     )
@@ -268,7 +275,7 @@ def draw_matrices(
     axis.set_title(f"{prefix}head {head}", fontsize=6, pad=2)
   figure.suptitle(title, fontsize=9)
   figure.supxlabel("key", fontsize=8)
-  figure.supylabel("output row", fontsize=8)
+  figure.supylabel("row", fontsize=8)
   return save(figure, path)
 
 

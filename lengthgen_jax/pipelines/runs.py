@@ -36,7 +36,8 @@ def make_run(
   """Returns the run that a config describes; it neither reads nor writes its
   folder.
 
-  With model.dtype=float64 in any stage, the whole process computes in float64.
+  With model.dtype=float64 in any stage, JAX's 64-bit types are enabled for the
+  whole process; other stages keep their own dtype.
 
   Args:
     config: a whole config.
@@ -74,15 +75,16 @@ def _check_scaffold(
   experiment: Experiment, scaffold: dict, test_lengths: Sequence[int]
 ) -> None:
   """Raises UsageError if a scaffold lets rows attend to later outputs (and
-  bias.allow_leak is not set), or is too small for a test length."""
+  bias.allow_leak is not set), or if it or the model is too small for a test
+  length."""
   if "self" in scaffold and not experiment.bias.allow_leak:
     leak = scaffold["self"].first_leak()
     if leak is not None:
       seed, layer, head, row, column = leak
       raise UsageError(
-        f"bias leaks the future: site self, seed {seed}, layer {layer}, head"
-        f" {head}, row {row} sees column {column}; repair it, or ask for it by"
-        " --config.bias.allow_leak=true"
+        f"bias leaks the future: site self, index of the seed {seed}, layer"
+        f" {layer}, head {head}, row {row} sees column {column}; repair it, or"
+        " ask for it by --config.bias.allow_leak=true"
       )
   for length in test_lengths:
     experiment.check_scaffold(experiment.test_width(length), scaffold)
@@ -113,8 +115,8 @@ def print_closed_rows(run: loop.Run) -> None:
       )
       if closed_count:
         print_note(
-          f"bias: {closed_count} rows of {site}-attention have nothing open"
-          f" among {int(scored_T.sum())} outputs; their context vector is zero"
+          f"bias: {closed_count} rows of {site}-attention have nothing open, of"
+          f" {int(scored_T.sum())} in each head; their context vector is zero"
         )
 
 

@@ -1,1 +1,1 @@
-"""Trained models that come with the package, each with its proof."""
+"""Trained models that come with the package, most of them with a proof."""

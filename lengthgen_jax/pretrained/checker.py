@@ -601,7 +601,7 @@ class Model:
     return y, error + 2 * UNIT * length(bias) + TINY
 
   def embed(self, token, segment):
-    """Returns the hidden states of tokens [U] below the first layer."""
+    """Returns hidden states of tokens [U] below the first layer, and errors."""
     x, table = self.embedding[token], "segment_embedder/embedding"
     if table not in self.params:
       return x, np.zeros(len(x))
@@ -820,8 +820,8 @@ def prove(path):
   not "proved"), "contexts", "margin" (the smallest) and "rounding" (the largest
   bound of a context that is proved). It ends after the first receptive field
   with a context that is not proved, and the verdict is of the first of these.
-  Raises ValueError if the model does not meet a condition, and KeyError,
-  IndexError or TypeError if the file holds no such model.
+  Raises ValueError if the model does not meet a condition, and AttributeError,
+  KeyError, IndexError or TypeError if the file holds no such model.
   """
   model, verdict, text = Model(path), "proved", ""
   num_contexts, min_margin, max_bound = 0, np.inf, 0.0
@@ -870,7 +870,7 @@ def prove_or_refuse(path):
       return prove(path)
   except ValueError as error:
     return {"verdict": "refused", "text": f"refused: {error}"}
-  except (KeyError, IndexError, TypeError) as error:
+  except (AttributeError, KeyError, IndexError, TypeError) as error:
     return {"verdict": "refused", "text": f"refused: no such model: {error!r}"}
 
 

@@ -40,11 +40,12 @@ CARD_FIELDS = (
   "task",
   "family",  # model.kind
   "parameters",  # number of scalar parameters
-  "config",  # the whole config of the stage that trained it
+  "config",  # that of the stage that trained it, for one seed, without hints
   "bytes",  # size of the npz
   "sha256",  # of the npz, as hex digits
   "data_sheet",
-  "certificate",  # that of --mode=certify; None if none was made
+  # that of --mode=certify without its longest fields; None if none was made
+  "certificate",
   "second_checker",  # the result of checker.py; None if it was not run
 )
 
@@ -209,7 +210,7 @@ def write(path: pathlib.Path, card: dict, params: dict, lines: dict) -> None:
   }
   arrays |= {f"{LINES_PREFIX}{name}": value for name, value in lines.items()}
   archive = path.with_name(f"{path.name}.npz")
-  with file_errors(f"--export_to={path}: cannot be written"):
+  with file_errors(f"{path}: cannot be written"):
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(archive, allow_pickle=False, **arrays)
     content = archive.read_bytes()

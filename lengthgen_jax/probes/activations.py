@@ -65,7 +65,7 @@ class Mean:
     layer, head: indices in the decoder (in the encoder for part "encoder");
       None if the mean is not of a single one.
     line: a line as `Lines.describe` writes it.
-    position: the index of the row that was patched.
+    position: the index of the row, or of the source token, that was patched.
     by_position: for each scored output, in how many of `count` examples it is
       right, [number of outputs].
     success: whether every value is 1 (right) or 0 (wrong), so that the mean is
@@ -157,7 +157,8 @@ class Observation:
   @property
   def acts(self) -> dict:
     """Returns all activations, on the host, as `Transformer.__call__` does:
-    {"encoder": ..., "decoder": ...}, with a list of "blocks" in each."""
+    {"encoder": ..., "decoder": ...}, with a list of "blocks" in each; that of
+    the encoder is {} in a decoder-only model."""
     return self._outputs[1]
 
   def keys(self, site: str) -> Coordinates:

@@ -20,7 +20,8 @@ NO_PLACE = -9
 def same_place(observation: Observation) -> Iterator[Mean]:
   """Yields the share of attention on the operands' digits at the row's place.
 
-  A digit that all places share (N×1's multiplier) counts for every row.
+  A digit that all places share (N×1's multiplier) counts for every row. With
+  bias.allow_leak the output at the row's place counts too.
   """
   return _shares(
     observation, lambda key, row: key == row, shared_digits_count=True

@@ -119,8 +119,8 @@ class Bars(NamedTuple):
 
 
 def projections(data: FigureData) -> Iterator[Page]:
-  """Yields pages of all rows' residuals in each basis, at most ROWS_PER_PAGE
-  rows on a page."""
+  """Yields pages of the residuals of `FigureInput.rows` in each basis, at most
+  ROWS_PER_PAGE rows on a page."""
   for prefix, figure_input in data.named_inputs():
     rows, observation = figure_input.rows.tolist(), figure_input.observation
     for basis, vectors in BASES.items():
@@ -241,9 +241,9 @@ def _alphabet(observation: Observation) -> list[int]:
   """
   task, batch = observation.task, observation.batch
   marks = {*batch.inputs[0].tolist(), *batch.target[0].tolist()}
-  limit = getattr(task, "alphabet", 9) + 1
+  items = range(task.first_item, task.first_item + task.base)
   ids = range(len(observation.bases["encoder"]))
-  return [i for i in ids if i != task.pad and (i < limit or i in marks)]
+  return [i for i in ids if i != task.pad and (i in items or i in marks)]
 
 
 # Bases.

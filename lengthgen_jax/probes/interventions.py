@@ -88,9 +88,10 @@ def without_head(observation: Observation) -> Iterator[Mean]:
 def without_line(observation: Observation) -> Iterator[Mean]:
   """Yields exact match without each line of the bias in turn.
 
-  It is closed in one head, in all heads of its layer (head None), and in all
-  layers of its site (layer None too). If all layers share their lines, it is
-  closed in the head of one number in every layer (layer None), and everywhere.
+  There is a mean for the line closed in one head, one for all heads of its
+  layer (head None), and one for all layers of its site (layer None too). If all
+  layers share their lines, there is one for head h of every layer (layer None)
+  and one for all heads of every layer.
   """
   scaffold = observation.model.scaffold
   for line, entries in bias_lines(observation.model).items():
@@ -102,10 +103,10 @@ def without_line(observation: Observation) -> Iterator[Mean]:
 def enough_lines(observation: Observation) -> Iterator[Mean]:
   """Yields a small set of lines that suffices for the intact exact match.
 
-  The search is greedy, for each batch anew: each line of each head is closed in
+  The search is greedy: each line of each head is closed in
   turn, beginning with those whose ablation alone costs the least exact match,
-  and stays closed if exact match is still that of the intact model. Each line
-  that stays open is yielded, with the exact match of all of them together.
+  and stays closed if exact match is no lower than the intact model's. Each
+  line that stays open is yielded, with the exact match of all of them together.
   """
   scaffold, needed = observation.model.scaffold, []
   all_lines = bias_lines(observation.model)

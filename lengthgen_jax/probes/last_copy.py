@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lengthgen_jax.drawing import plt, save
+from lengthgen_jax.errors import check
 from lengthgen_jax.probes.activations import Observation
 
 LAST, BEFORE = 0, 1  # copies left at the two rows that are compared
@@ -106,6 +107,9 @@ def counting_head(rows: Copies) -> tuple[int, int]:
   same number of copies, where there are MIN_RUNS. The sum is multiplied by the
   head's mean attention on copies, because a head that attends to all keys alike
   has the same `output_part`, but of hardly any attention.
+
+  Raises:
+    UsageError: no number of copies has MIN_RUNS runs.
   """
   scores = np.zeros(rows.output_attention.shape[:2])
   part = output_part(rows)
@@ -118,6 +122,11 @@ def counting_head(rows: Copies) -> tuple[int, int]:
       spread = np.sqrt((last.var(axis=-1) + before.var(axis=-1)) / 2) + 1e-3
       distance = abs(last.mean(axis=-1) - before.mean(axis=-1))
       scores += last.shape[-1] * distance / spread
+  check(
+    scores.any(),
+    f"--lengths, --samples: no number of copies of a value has {MIN_RUNS} runs"
+    " at the shortest length; choose longer lists, or more",
+  )
   scores *= (rows.output_attention + rows.prompt_attention).mean(axis=-1)
   layer, head = np.unravel_index(scores.argmax(), scores.shape)
   return int(layer), int(head)
@@ -148,7 +157,7 @@ def draw(
 ) -> pathlib.Path:
   """Draws one figure of several models, a column each, and returns its path.
 
-  All curves of a model are of the `counting_head` at its shortest length.
+  Attention is that of a model's `counting_head` at its shortest length.
 
   Args:
     models: {name: {length: rows}}.

@@ -12,7 +12,7 @@ from lengthgen_jax.drawing import Canvas, plt
 from lengthgen_jax.errors import check
 from lengthgen_jax.probes.activations import Observation
 
-COMBINED_WIDTH = 19.5  # of a combined page, unless one of its pages is wider
+COMBINED_WIDTH = 19.5  # most, of a combined page; more if one in it is wider
 MAX_TOKENS = 64  # of the longest sequence whose labels can be read
 MAX_TOKENS_WITH_ZEROS = 40  # longer sequences are drawn without leading zeros
 
@@ -21,7 +21,7 @@ class FigureInput(NamedTuple):
   """A FigureInput is an input that is drawn, and a model on it.
 
   Attributes:
-    text: the input as one types it.
+    text: the input as one types it; of a random input, the prompt's tokens.
     observation: the model on a batch of this one input.
   """
 
@@ -71,8 +71,9 @@ class FigureInput(NamedTuple):
     longest = max(len(self.drawn_tokens(keys)) for keys in sequences if keys)
     check(
       longest <= MAX_TOKENS,
-      f"probe.inputs: {self.text!r} makes a sequence of {longest} tokens, and"
-      f" figures show at most {MAX_TOKENS}: choose a shorter one",
+      f"{self.text!r} makes a sequence of {longest} tokens, and figures show at"
+      f" most {MAX_TOKENS}: choose a shorter one in probe.inputs, and"
+      " probe.random_inputs=0 if it is a random one",
     )
 
 
@@ -83,13 +84,13 @@ class FigureData:
   Attributes:
     title: says which model it is.
     inputs: the single inputs that are drawn.
-    rows: the rows of probes.jsonl of all probes and seeds.
+    rows: the rows that all probes measured now, of all seeds.
     seed: the seed of the model whose inputs and heads are drawn.
     labels: a label for each position of the "source" (if there is one), of the
       decoder's "inputs" and of the scored "outputs".
     summary: lines of text about all rows, which the overview shows.
-    logs: for each stage of training, by name, the rows of its metrics.jsonl and
-      of the probes that ran during it.
+    logs: for each stage whose training probes watched, by name, the rows of its
+      metrics.jsonl and of these probes.
   """
 
   title: str

@@ -29,8 +29,8 @@ def _sorts(model: TrainedModel) -> bool:
 
 
 def _has_digits(model: TrainedModel) -> bool:
-  """Returns whether a model's task is on numbers and its output has a digit for
-  each place of the operands."""
+  """Returns whether a model's task is on numbers, has a transducer, and has an
+  output digit for each place of the operands."""
   task = model.experiment.task
   return task.of_digits and bool(task.states) and task.output_size(8) >= 8
 
@@ -42,7 +42,9 @@ def _has_lines(model: TrainedModel) -> bool:
 
 ALL = Requirement("every model", lambda model: True)
 SORTING = Requirement("decoder-only models that sort", _sorts)
-DIGITS = Requirement("tasks with an output digit for every place", _has_digits)
+DIGITS = Requirement(
+  "tasks whose transducer writes a digit for every place", _has_digits
+)
 LINES = Requirement("models whose attention bias is lines", _has_lines)
 
 
@@ -54,9 +56,11 @@ class Probe(NamedTuple):
     requires: the models that it is for.
     title: what its value is, for figures and tables.
     by_length: whether it is measured at all of probe.lengths, and not at
-      probe.causal_length alone.
+      probe.causal_length alone. Its values are shares, which tables show in %.
     watched: whether it is also measured during training, if probe.every asks
       for that.
+    of_first_batch: whether it is measured on the first batch of samples alone,
+      because its means cannot be added up over batches.
   """
 
   measure: Callable[[Observation], Iterator[Mean]]
@@ -64,6 +68,7 @@ class Probe(NamedTuple):
   title: str
   by_length: bool = False
   watched: bool = False
+  of_first_batch: bool = False
 
 
 def check_probe(name: str, probe: Probe) -> None:
@@ -111,8 +116,9 @@ PROBES: Registry = Registry(
     "strongest_line": Probe(
       attention_probes.strongest_line,
       DIGITS,
-      "z-score of the strongest line",
+      "score of the strongest line",
       watched=True,
+      of_first_batch=True,
     ),
     "intact": Probe(interventions.intact, ALL, "EM, nothing changed"),
     "without_head": Probe(interventions.without_head, ALL, "EM without a head"),
@@ -120,7 +126,10 @@ PROBES: Registry = Registry(
       interventions.without_line, LINES, "EM without a line"
     ),
     "enough_lines": Probe(
-      interventions.enough_lines, LINES, "EM with few lines that are enough"
+      interventions.enough_lines,
+      LINES,
+      "EM with few lines that are enough",
+      of_first_batch=True,
     ),
     "patched": Probe(
       interventions.patched, ALL, "EM with one residual of another input"
@@ -172,8 +181,10 @@ def measure(
     {name of the probe: {Mean.location: Mean}}, without means of no values.
   """
   means = {name: {} for name in probes}
-  for observation in observations:
+  for index, observation in enumerate(observations):
     for name, probe in probes.items():
+      if index and probe.of_first_batch:
+        continue
       for mean in probe.measure(observation):
         if mean.count:
           means[name][mean.location] = (

@@ -270,7 +270,7 @@ def _ablation_page(
   label_width: float,
 ) -> Iterator[Page]:
   """Yields a table of exact match by ablated part (row) and head (column), if
-  the metric was measured.
+  the metric and "intact" were measured.
 
   `label_of` returns the label of the table row that a probe row belongs to;
   labels are `label_width` inches wide.

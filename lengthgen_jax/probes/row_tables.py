@@ -188,4 +188,4 @@ def _strongest_lines(rows: list[dict]) -> Iterator[str]:
   ).items():
     best = max(heads, key=lambda row: row["value"])
     values = ", ".join(f"{row['value']:.1f}" for row in heads)
-    yield f"z of the strongest lines, {location}: {values}; {best['line']}"
+    yield f"scores of strongest lines, {location}: {values}; {best['line']}"

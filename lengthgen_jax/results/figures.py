@@ -16,8 +16,14 @@ from typing import Any
 import numpy as np
 
 from lengthgen_jax.drawing import plt, save
-from lengthgen_jax.results.records import of_metric
-from lengthgen_jax.results.summary import BY_CONFIG, Curve, joined_values, pool
+from lengthgen_jax.results.records import CONDITIONS, of_metric
+from lengthgen_jax.results.summary import (
+  BY_CONFIG,
+  HEADINGS,
+  Curve,
+  joined_values,
+  pool,
+)
 
 MAX_WIDTH = 13  # inches, beyond which panels stand below each other
 # The label and the range of the y axis, by metric.
@@ -52,7 +58,19 @@ def by_method(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
   """
   dependent = ("bits", *BY_CONFIG)
   curves = pool(of_metric(rows, "em"), ("method", "length"), dependent)
-  name = lambda curve: f"test set: {curve.rows[0]['test_set']}"
+  # A panel is named by its test set and the conditions that differ.
+  fields = [
+    field
+    for field in CONDITIONS
+    if field not in ("method", "length", "test_set", *dependent)
+    and len({str(curve.rows[0].get(field)) for curve in curves}) > 1
+  ]
+
+  def name(curve: Curve) -> str:
+    row = curve.rows[0]
+    others = [f"{HEADINGS.get(x, x)} {row.get(x)}" for x in fields]
+    return ", ".join([f"test set: {row['test_set']}", *others])
+
   curves = [curve._replace(name=name(curve)) for curve in curves]
   return _draw_heat_maps(curves, path, title, "method")
 

@@ -68,7 +68,7 @@ def _section(task: str, exact: list[Curve], edit: list[Curve]) -> str:
   distance.
 
   Methods with a space in their names are variations: config fields that were
-  set follow the name of the preset's method.
+  set, or "final" (configs/states.py), follow the name of the preset's method.
   """
   # The main test set is the one of most curves, those of eval.stress left out.
   test_sets = [

@@ -186,9 +186,10 @@ def read_results(path: str | pathlib.Path) -> list[dict]:
   """
   rows = [completed(row) for row in read(path)]
   for i, row in enumerate(rows, 1):
+    reason = flaw(row)
     check(
-      not flaw(row),
-      f"{path}: line {i} {flaw(row)}; another version wrote it: move the file"
+      not reason,
+      f"{path}: line {i} {reason}; another version wrote it: move the file"
       " away and evaluate again",
     )
   return rows

@@ -42,7 +42,8 @@ BY_CONFIG = (
 )
 GREATER_IS_WORSE = {"edit"}  # metrics
 SHOWN = ("task", "test_set", "width", "run")  # columns beside a curve's name
-# Stages from the last to the first: a run's last one stands for it.
+# Stages from the last to the first: a run's last one stands for it. The stage
+# "interpolate" never does.
 STAGES_LAST_FIRST = ("finetune", "retrain", "train")
 
 
@@ -243,13 +244,16 @@ def sort(curves: list[Curve]) -> list[Curve]:
 def final_curve(
   rows: list[dict], stage: str = "", test_set: str = ""
 ) -> Curve | None:
-  """Returns a run's curve of exact match in one stage and on one test set.
+  """Returns a run's curve of exact match in one stage and on one test set; of
+  several curves, as of two steps, the first one.
 
-  It is None if there are no such rows.
+  It is None if there are no such rows. Test sets that eval.stress adds do not
+  count.
 
   Args:
     rows: rows of one run.
-    stage: the stage; "" for the last one with rows of exact match.
+    stage: the stage; "" for the first one of STAGES_LAST_FIRST with rows of
+      exact match.
     test_set: the test set; "" for the first one in the rows.
   """
   exact_rows = [row for row in of_metric(rows, "em") if not row.get("stress")]

@@ -228,8 +228,8 @@ def frontier_text(curve: Curve) -> str:
   """Returns the median and the worst seed of a curve's frontier as text.
 
   The frontier is the longest length up to which exact match is at least 99 % by
-  its lower bound. "≥" says that none failed up to the longest that the search
-  may try, "∀" that both checkers proved every seed right, "–" that there was no
+  its lower bound. "≥" says that the median is the longest that the search may
+  try, "∀" that both checkers proved every seed right, "–" that there was no
   search, " of k" that only k of the curve's seeds have a frontier.
   """
   cell = curve.frontier

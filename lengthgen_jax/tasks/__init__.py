@@ -4,6 +4,8 @@ The package's own are here; users register theirs from their own files
 (lengthgen_jax.register).
 """
 
+import dataclasses
+import inspect
 from typing import Any
 
 from lengthgen_jax.errors import check
@@ -19,6 +21,11 @@ from lengthgen_jax.tasks import (
 from lengthgen_jax.tasks.task import Task
 
 OPERATORS = ("+", "*")  # of arithmetic tasks of two operands
+
+
+def task_fields(task: type[Task]) -> dict[str, Any]:
+  """Returns the fields of a task's section of the config, with defaults."""
+  return {field.name: field.default for field in dataclasses.fields(task)}
 
 
 def check_task(name: str, task: Any) -> None:
@@ -48,7 +55,7 @@ def check_task(name: str, task: Any) -> None:
   check_methods(f"task {name!r}", task, Task)
   fields = [
     field
-    for field, kind in vars(task).get("__annotations__", {}).items()
+    for field, kind in inspect.get_annotations(task).items()
     if "ClassVar" not in str(kind)
   ]
   check(
@@ -56,7 +63,30 @@ def check_task(name: str, task: Any) -> None:
     f"register: task {name!r} has fields ({', '.join(fields)}): decorate it"
     " with @dataclasses.dataclass(frozen=True)",
   )
+  absent = [
+    field for field, x in task_fields(task).items() if x is dataclasses.MISSING
+  ]
+  check(
+    not absent,
+    f"register: task {name!r}: give {', '.join(absent)} a default, which the"
+    " config has",
+  )
+  registries = TASKS, *HINTS.values()
+  for registered, other in (x for tasks in registries for x in tasks.items()):
+    check(
+      registered == name
+      or other.section != task.section
+      or task_fields(other) == task_fields(task),
+      f"register: task {name!r} has other fields than {registered!r}, whose"
+      f" config section {task.section!r} it shares; give it a section of its"
+      " own",
+    )
   if issubclass(task, arithmetic.ArithmeticTask):
+    check(
+      (task.operands, task.base) in ((1, 2), (1, 10), (2, 10)),
+      f"register: task {name!r} has {task.operands} operands in base"
+      f" {task.base}: choose one or two in base 10, or one in base 2",
+    )
     check(
       task.operator in (OPERATORS if task.operands == 2 else ("",)),
       f"register: task {name!r} of {task.operands} operands has operator"

@@ -29,10 +29,11 @@ class ArithmeticTask(NumberTask):
   first.
 
   The prompt is `$` and the expression, operands left-padded with zeros to a
-  common width W; the output is W digits and `&`. A segment is an operand with
-  the token on its left, so that the row that must say `&`, one place beyond the
-  digits, has a key at that place too. The aligned form (ABS paper, section 4.1)
-  puts the operator first and interleaves the operands' digits.
+  common width W, but for the single digit of N×1; the output is W digits and
+  `&`. A segment is an operand with the token on its left, so that the row that
+  must say `&`, one place beyond the digits, has a key at that place too. The
+  aligned form (ABS paper, section 4.1) puts the operator first and interleaves
+  the operands' digits.
 
   A subclass describes a transducer that reads the operands' digits from the
   least significant on (the single digit of N×1 again at every place): `states`,
@@ -216,7 +217,7 @@ class Addition(ArithmeticTask):
 
 class Multiply(ArithmeticTask):
   """Asks for a number times one digit d, the papers' N×1 multiplication; the
-  state is the carry, which is below d.
+  state is the carry, which is below d, or 0.
 
   `$0123*4` -> `2940&`; `$0999*9` -> `1998&`.
   Aligned, the one digit stands beside every digit: `$*04142434` -> `2940&`.

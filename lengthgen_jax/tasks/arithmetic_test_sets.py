@@ -102,7 +102,8 @@ def carry_chain(
   Two operands generate the carry at a random place, propagate it where their
   digits add up to 9, and absorb it. The successor's carry begins at the last
   digit. In N×1 there is a run of digits that all carry, and a zero above it.
-  A bit string has two ones, so that the running xor is 1 for so many places.
+  A bit string has two ones, so that the running xor is 1 for so many places;
+  a single one if these reach the leading bit.
   """
   # There are four uniform numbers for each place; the last one of the first
   # place says where the chain begins.

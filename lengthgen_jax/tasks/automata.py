@@ -196,9 +196,10 @@ class StateTask(SequenceTask):
 def lone(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
   """Returns items 0 (the identity of a group) but for a uniformly drawn item at
   a uniformly drawn place."""
-  place = jax.random.randint(key, (), 0, size.lengths[0])
+  place_key, item_key = jax.random.split(key)
+  place = jax.random.randint(place_key, (), 0, size.lengths[0])
   is_lone = jnp.arange(size.max_length) == place
-  return jnp.where(is_lone, uniform(task, key, size), 0)
+  return jnp.where(is_lone, uniform(task, item_key, size), 0)
 
 
 @dataclasses.dataclass(frozen=True)

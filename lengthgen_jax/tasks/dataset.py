@@ -27,7 +27,7 @@ from lengthgen_jax.tasks.packing import (
 )
 from lengthgen_jax.tasks.task import Example, Ids, Size, Task, Width, max_width
 
-NUMBERS = ("lengths", "permutation")
+NUMBERS = ("lengths", "permutation")  # how operands are drawn (see Dataset)
 MIXING = ("alternate", "weighted")  # of the examples of several tasks
 PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
 POPULATION = 1 << PERMUTATION_BITS  # values that "permutation" orders
@@ -116,7 +116,7 @@ def widest(widths: Sequence[Width]) -> Width:
 
 
 class Part(NamedTuple):
-  """A Part is the examples of one bucket in a head's share of a gradient step.
+  """A Part is the examples of one bucket in a head's share.
 
   Attributes:
     bucket: the index of the bucket.
@@ -128,11 +128,12 @@ class Part(NamedTuple):
 
 
 class Share(NamedTuple):
-  """A Share is the examples of one head in a gradient step.
+  """A Share is the examples of one head in a gradient step or a validation.
 
   Attributes:
     head: the name of the output head, which is that of its task.
-    weight: the factor on their mean loss; those of a step add up to 1.
+    weight: the factor on their mean loss; those of a step add up to 1. It is
+      not used in validation.
     parts: one of each bucket.
   """
 
@@ -246,8 +247,8 @@ class Dataset:
     task: the task that makes the examples.
     kind: the model family that examples are packed for, one of packing.KINDS.
     lengths: the distribution of their lengths, in the task's units.
-    widths: the widths that operands are padded to, which batches take in turn;
-      () in ragged tasks.
+    widths: the widths that operands are padded to, which rounds of training
+      take in turn; () in ragged tasks.
     numbers: "lengths" draws a length for every operand and lets the task draw
       its items (held-out examples are fresh draws of the same kind);
       "permutation" draws operands from the papers' set, a random permutation of
@@ -287,10 +288,10 @@ class Dataset:
     An example depends on its index, not on its batch.
 
     Args:
-      index_B: [B] uint32.
+      index_B: [B] uint32, or int32 in a finite set.
       bucket: the index of the bucket of lengths, static.
-      width_index: the index of the width, modulo the number of widths; callers
-        count batches, so that these take the widths in turn.
+      width_index: the index of the width, modulo the number of widths; training
+        counts rounds, so that these take the widths in turn.
       stream: "examples" for training, or "held_out"; static.
     """
     task, bound = self.task, self.bound(bucket)

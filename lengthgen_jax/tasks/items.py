@@ -108,7 +108,8 @@ class ItemTask(Task):
 
 
 def reverse_items(items: jax.Array, length: int | Array) -> jax.Array:
-  """Returns items [..., n] whose first `length` are in reverse order."""
+  """Returns items [..., n] with the first `length` in reverse order; behind
+  these, the first item is repeated."""
   place = jnp.maximum(length - 1 - jnp.arange(items.shape[-1]), 0)
   return items[..., place]
 

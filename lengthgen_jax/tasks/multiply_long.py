@@ -11,7 +11,8 @@ import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check, check_probability
-from lengthgen_jax.tasks.numbers import NumberTask, random_digits
+from lengthgen_jax.tasks import arithmetic_test_sets
+from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import (
   Example,
   Ids,
@@ -36,13 +37,7 @@ def equal(
   The argument of the test set "unequal", the length of the second operand, is
   not used: it is in `size.lengths`.
   """
-  operands = [
-    random_digits(operand_key, length, size.max_length, task.base)
-    for operand_key, length in zip(
-      jax.random.split(key), size.lengths, strict=True
-    )
-  ]
-  return jnp.stack(operands)
+  return arithmetic_test_sets.equal(task, key, size)
 
 
 def nines(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
@@ -162,7 +157,7 @@ class MultiplyLong(NumberTask):
 
   def example(self, numbers: jax.Array, size: Size) -> Example:
     """Returns an example of uniform digits, of which leading ones may be zeros,
-    or, with probability `extreme_share`, of digits half of which are 0 or 9."""
+    or an extreme one, with probability `extreme_share` (see there)."""
     if not self.extreme_share:
       return self.from_items(uniform_int(numbers.reshape(2, -1), 10), size)
     is_extreme, numbers = numbers[0] < self.extreme_share, numbers[1:]

@@ -26,8 +26,8 @@ TOKENS = "0123456789+*$&@="
 class NumberTask(Task):
   """This is the base class of tasks that read digits and write digits.
 
-  A segment of the prompt is an operand with the token on its left; an output is
-  closed by `&`.
+  A segment of the prompt is an operand with the token on its left, or all
+  operands together if their digits alternate; an output is closed by `&`.
 
   Attributes:
     operator: the character between two operands; "" for one operand.
@@ -93,8 +93,7 @@ class NumberTask(Task):
     Raises:
       ValueError: the text is no input of this task.
     """
-    unit = "bits" if self.base == 2 else "digits"
-    expected = f"{self.name} takes {unit} like {self.usage}"
+    expected = f"{self.name} takes {self.own_unit} like {self.usage}"
     allowed = "0123456789"[: self.base] + self.operator
     expression = typed_characters(text, allowed, expected)
     parts = expression.split(self.operator) if self.operator else [expression]
@@ -153,7 +152,7 @@ def random_digits(
   key: jax.Array, length: int | Array, max_length: int, base: int
 ) -> jax.Array:
   """Returns the digits [max_length] of a uniform number of exactly `length`
-  digits, least significant first, followed by zeros."""
+  digits, the leading one not 0, least significant first, followed by zeros."""
   body_key, lead_key = jax.random.split(key)
   digits = jax.random.randint(body_key, (max_length,), 0, base)
   lead = jax.random.randint(lead_key, (), 1, base)

@@ -143,8 +143,8 @@ class Recall(ItemTask):
     return context * per_mille // (1000 * self.pair_size)
 
   def max_pairs(self, max_length: int) -> int:
-    """Returns how many pairs a prompt of `max_length` tokens can have, one at
-    least."""
+    """Returns the most pairs that a drawn prompt of up to `max_length` tokens
+    has, one at least; a typed one may have more."""
     fitting = self.fitting_pairs(max_length - self.query_size)
     return max(min(int(fitting), self.num_words), 1)
 

@@ -156,7 +156,7 @@ class Sort(ItemTask):
   stress_sets = ("all_equal", "two_values", "near_ties", "sorted", "reversed")
 
   def __post_init__(self):
-    for name, most in (("alphabet", 1 << 16), ("count_gap", 1 << 31)):
+    for name, most in (("alphabet", 1 << 16), ("count_gap", (1 << 31) - 1)):
       value = getattr(self, name)
       check(
         2 <= value <= most,
@@ -175,7 +175,8 @@ class Sort(ItemTask):
     """Returns five numbers spread over the alphabet; the paper's own are not
     known."""
     shares = (0.55, 0.2, 0.85, 0.35, 0.7)
-    return " ".join(str(int(self.alphabet * share)) for share in shares)
+    items = (max(int(self.alphabet * share), 1) for share in shares)
+    return " ".join(map(str, items))
 
   def split_items(self, text: str) -> list[str]:
     """Splits a typed line into numbers, without their leading zeros."""
@@ -396,7 +397,7 @@ class CountHint(Sort):
 
 class FillHint(Sort):
   """Asks to repeat after `⊥` what stands before it, copies of one value, and to
-  end with another `⊥`; the first few copies, perhaps none, are given.
+  end with another `⊥`; the first copies, from none to all of them, are given.
 
   `6 6 6 ⊥ 6` -> `6 6 ⊥`; `2 2 ⊥` -> `2 2 ⊥`.
   """

@@ -87,7 +87,7 @@ class Task(abc.ABC):
   significant first, or the elements of a list, in the order in which the
   transducer reads them if there is one, else as in the prompt. The value of an
   item is from `first_item` to `first_item + base - 1`. Items beyond the length
-  of an operand may have any value.
+  of an operand may have any value, but in arithmetic tasks they are 0.
 
   Attributes:
     name: The name in results and of the output head; of a main task, also the
@@ -174,8 +174,9 @@ class Task(abc.ABC):
 
     It is 1 in a number, 2 where the digits of two operands alternate, and 0 in
     a segment of one digit, on which all outputs depend. The tuple is () for
-    grids, and where outputs depend on no fixed places of the prompt; only
-    parity_classification, whose label depends on all digits, has parity's.
+    grids, and where outputs depend on no fixed places of the prompt; an
+    exception is parity_classification, which has the strides of parity although
+    its label depends on all digits.
     """
     return ()
 
@@ -222,8 +223,7 @@ class Task(abc.ABC):
 
   @abc.abstractmethod
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of given items [operands, max_length]; digits of
-    numbers are least significant first, with zeros after the last."""
+    """Returns the example of given items [operands, max_length]."""
 
   # A task may describe itself as a transducer, which reads an item of each
   # operand at every place (its symbols) and writes one token.
@@ -276,14 +276,19 @@ class Task(abc.ABC):
     """Returns the number of tokens of the longest output of a Size's bound."""
     return len(_shapes(self, bound).output.ids)
 
+  @property
+  def own_unit(self) -> str:
+    """The task's own unit in words: `unit`, but bits for parity."""
+    return "bits" if self.of_digits and self.base == 2 else self.unit
+
   def units(self, length: int) -> int:
     """Converts a length of training or tests in a config (in decimal digits,
     or items) to the task's own units, which are bits for parity."""
     return self.total_units(length)
 
   def total_units(self, length: int) -> int:
-    """Returns the length in units of an example of which lengths in a config
-    count `length` units: more, if they leave a part of the prompt out."""
+    """Returns the length in units of an example whose length in a config comes
+    to `length` units: more, if that leaves a part of the prompt out."""
     return length
 
   def bits(self, length: int) -> int | None:
@@ -292,7 +297,8 @@ class Task(abc.ABC):
 
   @property
   def slack(self) -> int:
-    """Returns how many more digits the output has than the longest operand.
+    """Returns how many more digits an output of natural width has than the
+    longest operand; 0 for grids, whose operands are not padded.
 
     With `data.width=natural`, so many zeros are put before that operand, unless
     the task is ragged.

@@ -33,7 +33,7 @@ class Checkpoints:
   """
 
   def __init__(
-    self, folder: str | pathlib.Path, keep: int = 2, seeds: Iterable[int] = ()
+    self, folder: str | pathlib.Path, keep: int, seeds: Iterable[int]
   ):
     """Opens the checkpoints in a folder; nothing is written yet.
 
@@ -41,7 +41,7 @@ class Checkpoints:
       folder: the folder of the run's checkpoints.
       keep: how many of the newest checkpoints are kept.
       seeds: the seeds whose states are saved, and the only ones whose
-        checkpoints are read; with () those of any seeds are read.
+        checkpoints are read.
     """
     self.folder = pathlib.Path(folder).absolute()
     self.keep = keep
@@ -95,9 +95,10 @@ class Checkpoints:
     Args:
       abstract: a pytree of shapes and dtypes (and shardings) like the state.
       step: the step to read, None for the newest sound one.
-      report: is called with one line for every damaged checkpoint.
-      repair: whether damaged checkpoints are moved to {folder}_damaged, and
-        incomplete ones, which a killed run left, are removed.
+      report: is called with one line for every damaged checkpoint that is newer
+        than the newest sound one; older ones are not looked at.
+      repair: whether these are moved to {folder}_damaged, and incomplete ones,
+        which a killed run left, are removed.
 
     Raises:
       UsageError: `step` is missing or damaged, or the checkpoint has other
@@ -210,9 +211,9 @@ class Checkpoints:
     folder = self.folder / str(step)
     leaves = leaves_by_path(abstract)
     saved = json.loads((folder / "meta.json").read_text())
-    seeds = saved.get("seeds", self.seeds)
+    seeds = saved["seeds"]
     check(
-      seeds == self.seeds or not self.seeds,
+      seeds == self.seeds,
       f"checkpoint {step} in {self.folder} is of seeds {seeds} and not of"
       f" {self.seeds}",
     )

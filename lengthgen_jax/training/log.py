@@ -105,8 +105,8 @@ class Log:
     self.last_time = time.perf_counter()
 
   def write(self, status: Status) -> None:
-    """Logs one chunk: a row for each seed whose loss in it is finite, which it
-    is not if the seed was done before or diverged."""
+    """Logs one chunk: a row for each seed whose loss in it is finite; that of a
+    seed that was done before is NaN."""
     seconds = time.perf_counter() - self.last_time
     self.last_time += seconds
     state, metrics = status

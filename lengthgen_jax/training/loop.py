@@ -162,8 +162,11 @@ def train(
         states, unlogged = log_and_restart(unlogged, states), None
         saved_steps = save(states)
       if stop:
+        farthest = int(np.argmax(progress.steps))
+        attempt_start = int(progress.state.attempt_start[farthest])
         raise Interrupted(
-          f"stopped at step {max(progress.steps)} of {run.train.steps},"
+          f"stopped at step {progress.steps[farthest]} of"
+          f" {attempt_start + spec.attempt_steps},"
           " saved; the same command goes on from there"
         )
     states = log_and_restart(unlogged, states)
@@ -203,8 +206,9 @@ def restore_or_init(
 
 
 def _compile_steps(run: Run) -> Iterator[None]:
-  """Compiles the program of a chunk as its only step; not for a mesh, whose
-  shardings are known only from the arrays."""
+  """Returns an iterator for `compile_in_background`, whose only step compiles
+  the program of a chunk; it has no step for a mesh, whose shardings are known
+  only from the arrays."""
   if run.mesh.jax_mesh is None:
     yield train_step.compile_train_seeds(
       run.spec, run.seed_R, run.scaffold, run.replay
@@ -293,9 +297,11 @@ class Progress:
     self.done &= ~failed
     for r in np.flatnonzero(failed):
       em = 100 * max(float(state.best_em[r]), 0.0)  # -1 before any
+      reason = f"train.restart_below={train.restart_below}"
+      if state.diverged[r]:
+        reason = "diverged"
       self.run.report(
         f"seed {self.run.seeds[r]}: best EM {em:.1f} % by step {state.step[r]},"
-        f" train.restart_below={train.restart_below}; starts again from other"
-        " parameters"
+        f" {reason}; starts again from other parameters"
       )
     return failed

@@ -67,7 +67,7 @@ class Mesh:
     devices = self.jax_mesh.devices.reshape(-1)[: math.prod(shape)]
     return _from_devices(devices.reshape(shape))
 
-  # In compiled functions.
+  # In compiled functions; `replicate` also outside of them.
 
   def shard_map_seeds(self, function: Callable) -> Callable:
     """Returns a function of arrays [R, ...], stacked over R seeds, that every
@@ -226,9 +226,9 @@ def make(shape: Sequence[int], seeds: Sequence[int], batch: int) -> Mesh:
 
 
 def default_shape(devices: int, seeds: int, batch: int) -> tuple[int, int]:
-  """Returns (devices along `seed`, devices along `data`): the greatest number
-  that divides both `seeds` and `devices`, and the greatest that divides both
-  the devices for each of these and `batch`."""
+  """Returns (devices along `seed`, devices along `data`): the greatest common
+  divisor of `seeds` and `devices`, and that of the quotient of `devices` by it
+  and `batch`."""
   along_seed = math.gcd(seeds, devices)
   return along_seed, math.gcd(devices // along_seed, batch)
 

@@ -43,7 +43,7 @@ class TrainConfig:
   restart_below: float
   seed_axis: str
   # In finetuning, the fraction of each batch that is drawn from the replay set:
-  # inputs on which a certificate found the model wrong.
+  # inputs on which a certificate found the model wrong, or right by little.
   replay_share: float = 0.0
 
 
@@ -67,9 +67,9 @@ class Optimizer(NamedTuple):
 def make_schedule(
   train: TrainConfig, peak: float | None = None
 ) -> optax.Schedule:
-  """Returns the learning rate as a function of the gradient step: a linear
-  warm-up, then a constant rate or a cosine decay to 0 at train.steps, or one
-  step after the warm-up if that is later.
+  """Returns the learning rate as a function of the attempt's gradient step: a
+  linear warm-up, then a constant rate or a cosine decay to 0 at train.steps, or
+  one step after the warm-up if that is later.
 
   Args:
     train: The TrainConfig.
@@ -105,8 +105,8 @@ def lion(train: TrainConfig) -> optax.GradientTransformation:
 
 
 # Muon orthogonalizes the update of a kernel as a matrix. These are the input
-# axes and the output axes of each kernel of attention and MLP, with D features,
-# H heads, K features per head and F hidden units.
+# axes and the output axes of each kernel of attention (but for temperature) and
+# MLP, with D features, H heads, K features per head and F hidden units.
 MUON_KERNELS = {
   "query": MuonDimensionNumbers(0, (1, 2)),  # [D, H, K]
   "key": MuonDimensionNumbers(0, (1, 2)),
@@ -118,12 +118,16 @@ MUON_KERNELS = {
 
 
 def muon_dimensions(params: optax.Params) -> optax.Params:
-  """Returns a pytree like `params`: the axes of each kernel of attention or
-  MLP, and None for all other parameters, which NAdam updates."""
+  """Returns a pytree like `params`: the axes of each kernel of MUON_KERNELS in
+  a block, and None for all other parameters, which NAdam updates."""
 
   def dimensions(path: tuple, leaf: jax.Array) -> MuonDimensionNumbers | None:
     names = [getattr(key, "key", "") for key in path]
-    return MUON_KERNELS.get(names[-2]) if names[-1] == "kernel" else None
+    # FIRE's layers, which are in no block, have such names too.
+    is_in_block = names[0].startswith(("encoder_", "decoder_"))
+    if not is_in_block or names[-1] != "kernel":
+      return None
+    return MUON_KERNELS.get(names[-2])
 
   return jax.tree_util.tree_map_with_path(dimensions, params)
 

@@ -31,7 +31,8 @@ from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 
 # Seeds are trained side by side, or one after the other.
 SEED_AXES = ("vmap", "loop")
-CACHE_BYTES = 3 << 20  # that activations of a microbatch may take on a CPU
+# What the largest activations of a block may take on a CPU in a microbatch.
+CACHE_BYTES = 3 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +90,7 @@ class TrainState(struct.PyTreeNode):
     stopped_at: int32, the step at which the seed reached the target or
       diverged, -1 if it has done neither.
     best_em: float32, the main task's best exact match in validation, over all
-      attempts; -1 before the first validation.
+      attempts, without the chunks that diverged; -1 before any other.
     best_step: int32, the step of that validation.
     best_params: The parameters at that step.
   """
@@ -124,7 +125,7 @@ class Status(NamedTuple):
   """A Status is what the host reads from the devices after each chunk.
 
   Attributes:
-    state: The states [R] of all seeds, without the parameters.
+    state: The states [R] of all seeds, without parameters and optimizer state.
     metrics: The metrics [R, heads] of the chunk.
   """
 
@@ -297,8 +298,9 @@ def batch_loss(
 def num_microbatches(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
   """Returns the number of equal microbatches that a batch is split into.
 
-  On a CPU the activations of a microbatch should fit in the cache, because the
-  step would wait for memory otherwise. On accelerators batches are not split.
+  On a CPU a block's largest activations in a microbatch should fit in the
+  cache, because the step would wait for memory otherwise. A batch is not split
+  on accelerators, or if the devices along `data` do not divide it.
   """
   if jax.default_backend() != "cpu":
     return 1
@@ -529,8 +531,9 @@ def end_chunk(
 def over_seeds(
   function: Callable, axis: str, mesh: Mesh = SINGLE_DEVICE
 ) -> Callable:
-  """Returns a function of one seed's arguments mapped over those of R seeds,
-  stacked [R, ...]; `axis` is one of SEED_AXES."""
+  """Maps a function of one seed's arguments: returns the function of those of R
+  seeds, stacked [R, ...], which are split over `mesh`; `axis` is one of
+  SEED_AXES."""
   if axis == "vmap":
     return mesh.shard_map_seeds(jax.vmap(function))
   return mesh.shard_map_seeds(
@@ -647,12 +650,13 @@ def train_unfinished_seeds(
   rounds: jax.Array | int,
   replay: dict | None = None,
 ) -> tuple[TrainState, Status]:
-  """Does what `train_seeds` does, at less cost when half of the seeds are done.
+  """Does what `train_seeds` does, at less cost when many of the seeds are done.
 
-  Under vmap a seed that is done costs as much as any other. So whenever half of
-  the mapped seeds are done, the chunk is compiled again for half as many. This
-  is not done if seeds are split over devices. `done_R` is a mask on the host of
-  the seeds that are done; the other arguments are those of `train_seeds`.
+  Under vmap a seed that is done costs as much as any other. So the chunk is
+  compiled again for the least power of two that holds the unfinished seeds, if
+  that is at most half of all. This is not done if seeds are split over devices.
+  `done_R` is a mask on the host of the seeds that are done; the other arguments
+  are those of `train_seeds`.
   """
   count = len(seed_R)
   # The least power of two that is not below the number of unfinished seeds.

@@ -21,7 +21,7 @@ from lengthgen_jax.attention.biases.scaffold import (
   SiteMatrix,
 )
 from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
+from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.errors import check, file_errors
 
 SCHEMA = 2  # the version of the format of calibrated lines
@@ -75,14 +75,14 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
   with file_errors(f"bias.file={path}: cannot be read"):
     file = np.load(path)
     check(isinstance(file, NpzFile), f"bias.file={path}: is no .npz file")
-  with file:
-    is_model = any(name.startswith(LINES_PREFIX) for name in file)
-    prefix = LINES_PREFIX if is_model else ""
-    arrays = {
-      name.removeprefix(prefix): file[name]
-      for name in file
-      if name.startswith(prefix)
-    }
+    with file:
+      is_model = any(name.startswith(LINES_PREFIX) for name in file)
+      prefix = LINES_PREFIX if is_model else ""
+      arrays = {
+        name.removeprefix(prefix): file[name]
+        for name in file
+        if name.startswith(prefix)
+      }
   for name, value in arrays.items():
     if value.dtype.kind == "f":
       check(not np.isnan(value).any(), f"bias.file={path}: {name} holds NaN")
@@ -173,15 +173,6 @@ def _site_lines(
       segments is None or tuple(meta["sites"][site]) == segments,
       f"bias.file={path}: {site} has segments {meta['sites'][site]}, this run"
       f" {list(segments or ())}",
-    )
-    covers_output = (lines.segment == spec.task.target_segment) | (
-      lines.segment == WHOLE
-    )
-    check(
-      site != "self"
-      or not (lines.valid & covers_output & (lines.anchor != LEFT)).any(),
-      f"bias.file={path}: self has lines anchored right, but the output has no"
-      " right end while decoding",
     )
     scaffold[site] = lines
   return scaffold

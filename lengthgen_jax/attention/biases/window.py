@@ -27,7 +27,7 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   side. If the segment has two tokens per row (interleaved operands), it sees
   both; if all rows depend on one token (the single digit of N×1), they see that
   and w to its left. A decoder-only model has all this in its self-attention.
-  For grids see `grid_window`.
+  For grids see `grid_window`, which uses w alone.
 
   Args:
     section: config.bias. `window` is w; `sides` is "both" as in the papers, or
@@ -78,7 +78,7 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   The lines are dealt to the heads in turn. The choice of tokens is ours. Of an
   operand along k, the position that predicts (j, k) sees digit k and the
   `width` less significant ones; of an operand along j, digit j. Of the outputs
-  it sees (j, k - 1), none if k = 0, and (j - 1, k + 1 - width) to (j - 1,
+  it sees (j, k - 1) if k > 0, and (j - 1, k + 1 - width) to (j - 1,
   k + width). Lines to outputs are in the first layer alone, where a key is a
   token; in later layers it is a state that has seen its own neighborhood.
   Lines to operands are in all layers.

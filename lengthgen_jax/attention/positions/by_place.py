@@ -21,11 +21,12 @@ class SinusoidalCoordinates(PositionEncoding):
   """This encoding adds sinusoids of a token's place, each axis on its share of
   the features.
 
-  It is ours. A digit's place is its offset from its operand's right end, that
-  of a decoder input the offset of the output to predict from it. With the index
-  instead of the place, decoder-only models do not learn addition here. An axis
-  along which a token's segment does not extend contributes nothing: the last
-  digits of two operands on different axes would otherwise look alike.
+  It is ours. A digit's or item's place is its offset from the end `Task.anchor`
+  of its operand, that of a decoder input the offset of the output to predict
+  from it. With the index instead of the place, decoder-only models do not learn
+  addition here. An axis along which a token's segment does not extend
+  contributes nothing: the last digits of two operands on different axes would
+  otherwise look alike.
   """
 
   def embed(
@@ -52,17 +53,17 @@ class Abacus(PositionEncoding):
   """Abacus adds a learned vector for a digit's place in its number (McLeish et
   al. 2024).
 
-  Digits of the same significance have the same vector; tokens that are no
-  digits have none. In training all places of an example are shifted by one
+  Digits of the same significance have the same vector; `$` and operators of the
+  prompt have none. In training all places of an example are shifted by one
   random number, so that greater places than its own are seen. Here a decoder
-  input has the place of the digit that must be predicted from it, in the paper
+  input has the place of the token that must be predicted from it, in the paper
   its own.
   """
 
   of_digits = True
   limited = "place"
   random_start = True
-  marks = False  # whether tokens that are no digits have a place too
+  marks = False  # whether `$` and operators of the prompt have a place too
 
   @nn.compact
   def embed(
@@ -85,8 +86,8 @@ class Abacus(PositionEncoding):
 
 
 class Coupling(Abacus):
-  """Coupling adds a learned vector for every token's place, operators and end
-  tokens included.
+  """Coupling adds a learned vector for every token's place, `$` and operators
+  included.
 
   Cho et al. 2024: digits of the same significance, and the output computed from
   them, have one position id; in training all ids of an example are shifted by

@@ -21,13 +21,14 @@ class PositionConfig:
 
   Attributes:
     kind: a name in the registry POSITIONS.
-    cyclic_period: T of cyclic position indexing (ABS paper, section 4.2): index
-      i becomes i mod T before an encoding of the index sees it; 0 turns it off.
-    source_anchor: the end from which the index of source tokens is counted.
-      Outputs begin with the least significant digit, so only with "right" is
-      the difference between the index of an output and that of its digit the
-      same at every width (and that in the last segment alone; aligned and
-      one-operand sources have no other).
+    cyclic_period: T of cyclic position indexing (ABS paper, section 4.2):
+      encodings with `by_index` encode i mod T in place of index i; 0 turns it
+      off.
+    source_anchor: the end from which the index of source tokens is counted in
+      `embed` and `rotate`; in `bias` it is the left. Outputs begin with the
+      least significant digit, so only with "right" is the difference between
+      the index of an output and that of its digit the same at every width, and
+      only in the last segment (aligned and one-operand sources have no other).
     table: the number of rows of a learned table, or of the positions that are
       drawn from (randomized).
     random_start: in training, places are shifted by a number drawn from 0 to
@@ -46,7 +47,8 @@ class PositionConfig:
 
   @property
   def placeless(self) -> bool:
-    """Returns whether inputs have no position, or an index modulo T alone."""
+    """Returns whether inputs have no position, or an index modulo T alone;
+    False for all encodings that users register."""
     by_index = self.kind in ("sinusoidal", "learned")
     return self.kind == "none" or by_index and self.cyclic_period > 0
 
@@ -140,7 +142,8 @@ def embedding_table(
 def look_up(embedding: nn.Embed, index: Array) -> jax.Array:
   """Returns the table's vectors [..., L, D] at an index [..., L].
 
-  An index beyond the table, which padding may have, gets the last vector. Flax
-  would return NaN for it, and NaN times an attention weight of zero is NaN.
+  An index outside of the table, which padding may have, gets the nearest row.
+  Flax would return NaN beyond the last one, and NaN times an attention weight
+  of zero is NaN.
   """
   return embedding(jnp.clip(index, 0, embedding.num_embeddings - 1))
