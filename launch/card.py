@@ -133,7 +133,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
   add("--dry-run", action="store_true", help="tiny runs, no numerics")
   args = parser.parse_args(argv)
   folder = pathlib.Path("runs/card_dry_run" if args.dry_run else "runs/card")
-  args.root = args.root or folder
+  # Commands run in the repository's folder, whatever the current one is.
+  args.root = (args.root or folder).resolve()
   archive = args.root if args.dry_run else REPOSITORY / "docs"
   args.results = args.results or archive / "results"
   return args

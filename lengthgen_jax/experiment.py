@@ -13,6 +13,7 @@ from lengthgen_jax import rng
 from lengthgen_jax.attention import temperature
 from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.attention.lines import MAX_SEGMENTS
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
@@ -258,8 +259,8 @@ class Experiment:
 
     Then it computes no scores of these keys, except in transparent heads, which
     see all keys. That is so if the model has no encoder layers, every site has
-    lines, closed cells are -inf, and the position encoding adds nothing to the
-    scores.
+    lines and at most MAX_SEGMENTS segments, closed cells are -inf, and the
+    position encoding adds nothing to the scores.
     """
     sites = {"self"} if self.kind == "decoder_only" else {"self", "cross"}
     return (
@@ -268,6 +269,7 @@ class Experiment:
       and not POSITIONS[self.model.config.positions.kind].additive
       and sites <= set(scaffold)
       and all(bias.supports_sparse for bias in scaffold.values())
+      and all(len(self.site_segments[site]) <= MAX_SEGMENTS for site in sites)
     )
 
   def sparse_plan(self, scaffold: dict) -> scaffolds.SparsePlan | None:

@@ -1,8 +1,9 @@
 """Several hosts run one program: which process this is, and where they meet.
 
 Every host runs the same program and the same compiled functions in the same
-order, each on its part of the arrays. The first one alone writes files and
-prints; what it writes, the others read: they share the workdir's file system.
+order, each on its part of the arrays. They share the workdir's file system. The
+first one alone prints, but for the line with which a process ends, and writes
+files, but for the arrays of checkpoints; what it writes, the others read.
 """
 
 import contextlib

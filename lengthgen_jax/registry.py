@@ -28,7 +28,7 @@ class Registry(dict):
     self,
     kind: str,
     things: dict[str, Any],
-    check_entry: Callable[[str, Any], None] = lambda name, thing: None,
+    check_entry: Callable[[str, Any], None],
   ):
     """Registers the package's own things, which are not checked."""
     super().__init__(things)
@@ -48,7 +48,8 @@ class Registry(dict):
     path = caller_file()
     check(
       isinstance(name, str) and name.isidentifier(),
-      f"register: {self.kind} {name!r}: choose a name of letters, digits and _",
+      f"register: {self.kind} {name!r}: choose a name of letters, digits and _"
+      " that does not begin with a digit",
     )
     check(
       name not in self or self.origins.get(name) == path,

@@ -439,12 +439,23 @@ def test_mistakes_show_before_any_training(assignment, words, tmp_path):
   assert not (tmp_path / "run").exists()
 
 
+def test_no_line_is_measured_by_a_multiple_of_mean_scores():
+  fields = "calibration.quantity='scores'", "calibration.rule='mass'"
+  config = changed(*fields, preset="successor,abc")
+  with pytest.raises(UsageError, match="calibration.rule='mass' is for"):
+    abc.check_config(config)
+
+
 def test_an_example_that_does_not_fit_shows_before_any_training():
   config = changed(preset="successor,abc,fixed")
   config.abc.example = "1" * 60
   abc.check_config(config)
   config.abc.example = "1" * 61
   with pytest.raises(UsageError, match="abc.example: 61 digits .* at most 60"):
+    abc.check_config(config)
+  config = changed(preset="parity,abc,fixed")
+  config.abc.example = "1" * 300
+  with pytest.raises(UsageError, match="abc.example: 300 bits .* at most 200"):
     abc.check_config(config)
 
 

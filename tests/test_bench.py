@@ -130,6 +130,13 @@ def test_cases_take_turns_and_medians_count(clock):
   assert (row["fastest"], row["seconds"], row["slowest"]) == (1.0, 2.0, 50.0)
 
 
+def test_arguments_that_are_in_memory_need_no_more_of_it(monkeypatch):
+  matrix = jnp.ones((512, 512))
+  monkeypatch.setattr(memory, "free_bytes", lambda: 1.5 * matrix.nbytes)
+  program = timing.compile_case(Case("b", "", lambda x: x @ x, (matrix,)))
+  assert program.memory >= 2 * matrix.nbytes
+
+
 def test_what_fails_does_not_fit_or_is_late_is_left_out_by_name(
   clock, monkeypatch
 ):

@@ -202,6 +202,14 @@ def test_self_lines_from_the_right_are_refused(tmp_path):
     make_scaffold(config, experiment)
 
 
+def test_matrices_cover_the_inputs_of_training(tmp_path):
+  np.savez(tmp_path / "dense.npz", cross=np.zeros((1, 2, 4, 64)))
+  fields = {"bias.kind": "file", "bias.file": str(tmp_path / "dense.npz")}
+  fields |= {"eval.lengths": (1,)}
+  with refuses("the matrix of cross is 4 x 64, but 5 x 10"):
+    runs.make_run(untrained.config("addition", fields=fields), tmp_path)
+
+
 def test_rows_with_nothing_open_are_noted(tmp_path, capsys):
   values = np.zeros((1, 2, 64, 64))
   values[:, 0, 3] = -1e6  # row 3 of one head

@@ -39,6 +39,16 @@ def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
   assert json.loads((root / "bench" / "bench.json").read_text())["rows"]
 
 
+def test_relative_workdirs_are_in_the_current_folder(
+  card, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  assert card.parse([]).root == tmp_path / "runs" / "card"
+  args = card.parse(["--root=here", "--dry-run"])
+  assert args.root == tmp_path / "here"
+  assert args.results == tmp_path / "here" / "results"
+
+
 def test_runs_are_those_of_the_tables(card, tmp_path):
   jobs = card.table_jobs(tmp_path, dry_run=False)
   assert [job.run.name for job in jobs] == [*card.RUNS]

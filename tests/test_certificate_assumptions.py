@@ -107,6 +107,12 @@ REFUSED = [
     {"model.num_encoder_layers": 1},
     "num_encoder_layers=0",
   ),
+  (
+    "multiply_long",
+    {},
+    {"model.num_encoder_layers": 1},
+    "an encoder over the operands | train with model.num_encoder_layers=0",
+  ),
   ("addition", {}, {"temperature.kind": "log_items"}, "temperature.kind=none"),
   ("addition", {}, {"bias.closed": -5.0}, "bias.closed=-1e9"),
   ("addition", {}, {"bias.allow_leak": True}, "bias.allow_leak=False"),

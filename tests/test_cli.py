@@ -277,6 +277,7 @@ def test_what_makes_no_other_method_does_not_show():
     "--config.checkpoint.every=3",
     "--config.train.chunk=7",
     "--config.train.seed_axis=vmap",
+    "--config.retrain.train.chunk=7",
     "--config.method=mine",
   )
   assert method("--config=configs/arithmetic.py:addition", *words) == "mine"

@@ -169,6 +169,12 @@ def test_field_of_another_task_is_refused():
   fields.check_has_effect(default_config("sort"), "sort.alphabet")
 
 
+def test_an_unknown_task_is_refused_by_name():
+  config = after(default_config(), {"task": "none", "bias.kind": "window"})
+  with refuses("task='none'", "choose one of"):
+    fields.check_has_effect(config, "bias.sides")
+
+
 def test_every_field_of_the_second_stage_reaches_it():
   config = default_config()
   for path in leaves(config.retrain):

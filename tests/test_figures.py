@@ -1,8 +1,10 @@
 """Figures of rows: one condition in a point, and how far tests reach."""
 
 import pytest
+import untrained
 from rows import CERTIFIED, PROVED, row, seeds
 
+from lengthgen_jax.pipelines import run_figures
 from lengthgen_jax.results import figures, reach
 
 
@@ -22,6 +24,16 @@ def curves(axis) -> dict:
     for line in axis.get_lines()
     if not line.get_label().startswith("_")
   }
+
+
+def test_positions_have_labels_and_padding_has_none():
+  built = untrained.experiment()
+  batch = untrained.typed(built, "12+34", width=2, longest=3)
+  label = lambda site, at: run_figures.position_labels(built, site, at)
+  operands = ["a", "a2", "a1", "b", "b2", "b1"]
+  assert label("cross", batch.source_keys) == [*operands, "", ""]
+  assert label("self", batch.keys) == ["^", "y1", "y2", "y3"]
+  assert label("self", batch.rows) == ["y1", "y2", "y3", ""]
 
 
 def test_by_length_has_a_line_per_condition(drawn):
@@ -72,6 +84,7 @@ def test_figures_are_drawn_against_what_their_test_set_varies(drawn):
     "repeats_3x2": "repetition",
     "multiplicity_x2": "multiplicity",
     "mean_multiplicity_x2": "length",
+    "repeats_often": "length",  # as a registered task may call one
   }
   for name, kind in kinds.items():
     assert figures.varied_by(row(test_set=name)) == kind

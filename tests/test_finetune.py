@@ -7,11 +7,12 @@ import jax
 import numpy as np
 import pytest
 import untrained
+from command import refuses
 from plain_lines import random_lines
 
 from lengthgen_jax.attention.lines import LEFT, WHOLE, Line, shared_lines
 from lengthgen_jax.config.build import build
-from lengthgen_jax.pipelines import workdir
+from lengthgen_jax.pipelines import finetune, workdir
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop, optimizer
 from lengthgen_jax.training.train_step import TrainSpec, draw_batches
@@ -141,6 +142,21 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   assert train.warmup_steps == 7 and train.restarts == 0
   assert train.target_exact_match > 1  # trains to the end
   assert run.replay is None and run.train.replay_share == 0
+
+
+def test_a_share_without_an_example_of_the_main_task_is_refused():
+  fields = {
+    "finetune.rounds": 1,
+    "finetune.share": 0.25,
+    "hints": ("carry",),
+    "mixing.kind": "weighted",
+    "train.batch_size": 32,
+  }
+  config = untrained.config("increment", fields=fields)
+  finetune.check_config(config)  # 4 of 16
+  config.mixing.weights = (1, 9)
+  with refuses("finetune.share=0.25", "3 in train.batch_size=32"):
+    finetune.check_config(config)
 
 
 def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:

@@ -143,6 +143,11 @@ def test_the_last_residual_of_another_input_says_what_that_says(name):
     np.testing.assert_allclose(logits, expected, atol=1e-4)
 
 
+def test_one_example_is_not_patched_from_itself():
+  observation = dataclasses.replace(plain("encoder_decoder"), count=1)
+  assert not list(interventions.patched(observation))
+
+
 def test_rates_are_of_the_examples_that_count():
   """Here the last of three fills the batch."""
   observation = plain("encoder_decoder")

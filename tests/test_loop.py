@@ -189,6 +189,22 @@ def test_stop_signal_saves_and_the_next_call_goes_on(
   assert logged(tmp_path) == logged(whole[2])
 
 
+def test_a_stop_after_a_failure_counts_the_steps_of_the_next_attempt(
+  tmp_path, monkeypatch
+):
+  write = log.Log.write
+
+  def stop_at_last(log, status):
+    write(log, status)
+    if max(status.state.step) == 60:
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  run, _ = make_run(tmp_path, (HOPELESS,) * 3, save_every=100)
+  monkeypatch.setattr(log.Log, "write", stop_at_last)
+  with pytest.raises(Interrupted, match="stopped at step 60 of 120"):
+    loop.train(run)
+
+
 def test_first_ctrl_c_is_remembered_and_the_second_obeyed():
   before = signal.getsignal(signal.SIGINT)
   with log.stop_signals():

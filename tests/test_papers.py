@@ -589,7 +589,8 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   assert archived.header == header
   assert [x for x in archived.rows if not provenance.is_probe(x)] == rows
   intact = records.of_metric(archived.probes, "intact")
-  cell = row_tables.comparison_table({"ours": intact})[1][2]
+  title, _, cell = row_tables.comparison_table({"ours": intact})[1]
+  assert title == "EM, nothing changed"  # without a location
   assert len(intact) == 2
   assert cell.startswith(f"{50 * sum(x['value'] for x in intact):.1f}")
   assert cell in (results / "probed.md").read_text()

@@ -21,7 +21,7 @@ from lengthgen_jax.pipelines import (
 )
 from lengthgen_jax.probes import interventions, pages
 from lengthgen_jax.probes.pages import FigureInput
-from lengthgen_jax.probes.registry import PROBES, SORTING
+from lengthgen_jax.probes.registry import LINES, PROBES, SORTING, Probe
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.training import loop
@@ -141,7 +141,10 @@ def test_the_strongest_line_of_every_head_is_watched(
     "probe.every=2", "probe.samples=12", "calibration.lengths=()"
   )
   watch = training_probes.make_watcher(
-    config.probe, config.calibration, trained_run.experiment
+    config.probe,
+    config.calibration,
+    trained_run.experiment,
+    trained_run.scaffold,
   )
   rows = watch(trained_run, trained_states)
   assert {row["metric"] for row in rows} == {"strongest_line"}
@@ -151,6 +154,22 @@ def test_the_strongest_line_of_every_head_is_watched(
   lines = [row["line"] for row in rows if row["part"] == "cross"]
   assert all(line.startswith("pairs: ") for line in lines)
   assert trained_run.watch is None  # where probe.every is 0
+
+
+def test_a_probe_of_lines_is_watched(trained_run, trained_states, monkeypatch):
+  lined = Probe(interventions.intact, LINES, "EM", watched=True)
+  monkeypatch.setitem(PROBES, "lined", lined)
+  config = changed(
+    "probe.every=2", "probe.samples=12", "calibration.lengths=()"
+  )
+  watch = training_probes.make_watcher(
+    config.probe,
+    config.calibration,
+    trained_run.experiment,
+    trained_run.scaffold,
+  )
+  rows = watch(trained_run, trained_states)
+  assert {row["metric"] for row in rows} == {"strongest_line", "lined"}
 
 
 # Trained again.

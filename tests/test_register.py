@@ -23,6 +23,7 @@ from lengthgen_jax.probes.registry import ALL, PROBES, Probe
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.arithmetic import Addition, ArithmeticTask
 from lengthgen_jax.tasks.automata import Modular
+from lengthgen_jax.tasks.items import ItemTask, uniform
 from lengthgen_jax.training.optimizer import Optimizer
 
 TEXT = (REPOSITORY / "docs" / "extending.md").read_text()
@@ -279,6 +280,33 @@ def test_hint_that_is_called_like_another_task_is_refused():
   config.hints = ("count", "nameless")
   with pytest.raises(UsageError, match="would share its output head"):
     build.build(config)
+
+
+def test_hint_without_a_name_of_its_own_is_refused():
+  @dataclasses.dataclass(frozen=True)
+  class Unnamed(ItemTask):
+    section, test_sets, base = "unnamed", {"uniform": uniform}, 3
+
+    def num_random(self, max_length):
+      return max_length
+
+    def example(self, numbers, size):
+      raise NotImplementedError
+
+    def from_items(self, items, size):
+      raise NotImplementedError
+
+  with pytest.raises(UsageError, match="task 'unnamed' has no name"):
+    register.hint("sort", "unnamed", Unnamed)
+
+
+def test_task_whose_section_every_config_has_is_refused():
+  class Shadowing(Modular):
+    name, section = "shadowing", "data"
+
+  register.task(Shadowing)
+  with pytest.raises(UsageError, match="every config has its own data"):
+    default_config("addition")
 
 
 def test_calibration_of_the_page_finds_its_line(capsys):

@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import json
+import pathlib
 import re
 import shutil
 import statistics
@@ -160,6 +161,14 @@ def test_missing_seeds_and_lengths_are_listed(root):
   items = re.findall(r"<li>(.*?)</li>", page)
   assert list(map(html.unescape, items)) == gaps
   assert re.findall(r"^Missing: (.*)\.$", text, re.M) == gaps
+
+
+def test_the_title_names_the_folder_also_from_within(tmp_path, monkeypatch):
+  write_run(tmp_path / "mine", "run", seeds(1, 2, 3), CONFIG)
+  monkeypatch.chdir(tmp_path / "mine")
+  report.write_report(pathlib.Path())
+  page = pathlib.Path("report.html").read_text()
+  assert "<title>Results below mine</title>" in page
 
 
 def test_the_page_has_every_figure_and_fetches_nothing(root):

@@ -238,6 +238,14 @@ def test_training_follows_lines_where_rows_see_few_of_many_keys():
   assert narrow.sparse_training_plan(lines) is None
   additive = windowed(12, **{"positions.kind": "alibi"})[0]
   assert additive.sparse_training_plan(lines) is None
+
+
+def test_attention_is_dense_where_segments_are_too_many(monkeypatch):
+  experiment, lines = windowed(12)
+  assert len(experiment.site_segments["self"]) == 4
+  for most, supported in ((4, True), (3, False)):
+    monkeypatch.setattr("lengthgen_jax.experiment.MAX_SEGMENTS", most)
+    assert experiment.supports_sparse(lines) == supported
   matrix = SiteMatrix(np.zeros((1, 1, 2, 13, 30)))
   assert experiment.sparse_training_plan(lines | {"cross": matrix}) is None
 

@@ -255,8 +255,11 @@ def calibrate(
   keep = (is_long & (score > rule.threshold)).all(axis=0)
   strength = jnp.where(is_long, strength, 0.0).mean(axis=0)
   value = strength
+  # Lines that never cross enough rows are no maximum of scores below zero.
+  is_ever_long = is_long.any(axis=0)
+  candidate_strength = jnp.where(is_ever_long, strength, -jnp.inf)
   if rule.maximum == "head":
-    value = strength - strength.max(axis=-1, keepdims=True)
+    value = strength - _or_zero(candidate_strength.max(-1, keepdims=True))
   elif rule.maximum == "direction":
     # Lines of one direction have the same segment, anchor and matrix.
     equal = lambda x: (x[:, None] == x).reshape(len(x), len(x), -1).all(-1)
@@ -264,10 +267,15 @@ def calibrate(
       equal(lines.segment) & equal(lines.anchor) & equal(lines.matrix)
     )
     strength_of_direction = jnp.where(
-      same_direction, strength[..., None, :], -jnp.inf
+      same_direction, candidate_strength[..., None, :], -jnp.inf
     )
-    value = strength - strength_of_direction.max(axis=-1)
+    value = strength - _or_zero(strength_of_direction.max(axis=-1))
   return Selection(value, strength, score.min(axis=0), keep)
+
+
+def _or_zero(maximum: jax.Array) -> jax.Array:
+  """Returns maxima, with 0 in the place of those of no lines."""
+  return jnp.where(maximum > -jnp.inf, maximum, 0.0)
 
 
 def _stack(attention: Sequence[MeanAttention]) -> MeanAttention:

@@ -26,7 +26,7 @@ from lengthgen_jax.coordinates import PAD, Array, Coordinates
 LEFT, RIGHT = 0, 1  # anchors
 WHOLE = -2  # as a key segment: the whole sequence of keys
 ANY = -1  # as a row segment: the rows of all segments
-MAX_SEGMENTS = 8  # a sequence has at most so many segments
+MAX_SEGMENTS = 8  # the most segments that `gather` can look keys up in
 
 
 class Lines(NamedTuple):
@@ -148,7 +148,8 @@ class SiteLines(NamedTuple):
     Args:
       rows: coordinates of the rows.
       keys: coordinates of the keys; those of a segment are consecutive, and
-        those of a grid are in row-major order.
+        those of a grid are in row-major order. Segments are numbered below
+        MAX_SEGMENTS.
 
     Returns:
       The bias and the index of the key that each line has in each row, both

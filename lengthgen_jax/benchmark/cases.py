@@ -477,7 +477,8 @@ def time_pytorch(
   numbers of CPUs.
 
   Raises:
-    UsageError: PyTorch is not installed, or the device is not a CPU.
+    UsageError: PyTorch is not installed, the device is not a CPU, or the system
+      is not Linux.
   """
   check(
     importlib.util.find_spec("torch"),

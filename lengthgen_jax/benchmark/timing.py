@@ -104,9 +104,14 @@ def compile_case(case: Case) -> Program:
         needed = usage.temp_size_in_bytes + usage.argument_size_in_bytes
         needed += usage.output_size_in_bytes - usage.alias_size_in_bytes
       run = lambda: jax.block_until_ready(compiled(*case.arguments))
-    free = memory.free_bytes()
-    if needed > free:
-      raise MemoryError(f"needs {needed / GIB:.0f} GiB, {free / GIB:.0f} free")
+    there = sum(  # the bytes of arguments that are in memory already
+      x.nbytes
+      for x in jax.tree.leaves(case.arguments)
+      if isinstance(x, jax.Array)
+    )
+    missing, free = needed - there, memory.free_bytes()
+    if missing > free:
+      raise MemoryError(f"needs {missing / GIB:.0f} GiB, {free / GIB:.0f} free")
     run()
     return Program(case, run, seconds, flops, needed, [], [])
 

@@ -79,7 +79,8 @@ class Tally:
       size, whether it is right or wrong, is not above the bound.
     unbounded: how many contexts have no bound; `rounding`, `share` and `unsure`
       are of the others.
-    refined: how many contexts were bounded a second time.
+    refined: how many right contexts had a first bound that was not below their
+      margin; they were bounded a second time, where `count_cases` allows it.
     histogram: the number of margins in each interval of HISTOGRAM_EDGES.
     thin: [[margin, context]] of the thin contexts with the smallest margins, at
       most MAX_THIN, smallest first.

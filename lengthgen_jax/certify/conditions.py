@@ -34,6 +34,11 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
     " the digits and outputs up to their place; only tasks whose outputs are"
     " those of a transducer can be certified",
   )
+  check(
+    task.axes == 1 or not config.num_encoder_layers,
+    "certify: an encoder over the operands of running sums is not covered by"
+    " the proof; train with model.num_encoder_layers=0",
+  )
   for site in ("cross", "self", "encoder"):
     if site not in experiment.model.sites or not num_layers(experiment, site):
       continue
@@ -75,8 +80,9 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
   for is_obstacle, field, value in settings:
     check(
       not is_obstacle,
-      f"certify: with this run's {field} a row depends on the length of the"
-      f" input, or on what comes later; train with {field}={value}"
+      f"certify: with this run's {field} a row depends on its position, on the"
+      " length of the input, or on what comes later; train with"
+      f" {field}={value}"
       + (
         ", or sinusoidal or learned with positions.cyclic_period"
         if field.startswith("pos")
@@ -142,16 +148,11 @@ def _check_slopes(task: Task, site: str, lines: SiteLines) -> None:
 
 
 def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
-  """Checks that the lemma of certify.running_sums covers the model of a grid.
+  """Checks that the lemma of certify.running_sums covers the lines of a grid.
 
   Raises:
-    UsageError: it has an encoder, or a line that the lemma does not cover.
+    UsageError: it does not cover one of them.
   """
-  check(
-    not experiment.model.config.num_encoder_layers,
-    "certify: an encoder over the operands of running sums is not covered by"
-    " the proof; train with model.num_encoder_layers=0",
-  )
   for site, lines in scaffold.items():
     names = experiment.site_segments[site]
     valid = np.asarray(lines.valid)

@@ -190,8 +190,8 @@ def batch_and_biases(
   """Returns a batch of one example of a size, and its dense biases by site.
 
   The biases are those that the program itself adds: [N or 1, H, T, S] for N
-  layers, T rows and S keys. One compiled program serves all sizes up to
-  `bound`.
+  layers, T rows and S keys. `size` is a Size as an array, [] or [2], so that
+  one compiled program serves all sizes up to `bound`.
   """
   length, index = experiment.nonzero_places(size), np.zeros(1, np.int32)
   batch = experiment.random_batch(jax.random.key(0), index, length, size, bound)

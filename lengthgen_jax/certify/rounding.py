@@ -77,8 +77,10 @@ Lemmas, each with the function that uses it:
 - Values (`attention`). sum p^ v^ - sum p* v* = sum p^ (v^ - v*) + sum (p^ - p*)
   (v* - v_0) + (sum p^ - 1) v_0, with the exact v_0. The last term is at most
   (exp(nu) - 1) |v_0| <= 2 nu |v_0|. The second is at most 2 max |v* - v_0|,
-  whatever the weights. The first is bounded with the spectral norm of the
-  product of the value and output kernels, not with the product of their norms.
+  whatever the weights. In the first, an error in a key's input passes with its
+  weight times the spectral norm of the product of value and output kernel,
+  summed over the heads, or with its largest weight times the product of the
+  norms of all heads' kernels if that is less.
 - Residual sum (`residual`). The error is the sum of the terms' errors, plus u
   times the size of the sum.
 - MLP (`mlp`). relu(y^) - relu(y*) = D (y^ - y*) with a diagonal D whose entries

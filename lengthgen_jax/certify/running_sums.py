@@ -38,6 +38,7 @@ Tape j of a grid is its row j; tape M is the end token alone.
 import functools
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import jax
 import numpy as np
@@ -334,7 +335,7 @@ def random_products(
       a[:, place - 1] = context[column]
   if any(sum_row < 0 for sum_row, _, _ in constraints) and row.tape:
     return []  # b is too short for a row before
-  sums = np.asarray(jax.jit(jax.vmap(task.sums))(a, b))
+  sums = np.asarray(_sums(task, a, b))
   sums = np.pad(sums, ((0, 0), (0, 0), (0, 1)))  # the digit above is zero
   fits = np.ones(PRODUCTS_TRIED, bool)
   for sum_row, power, digit in constraints:
@@ -348,12 +349,19 @@ def random_products(
   ]
 
 
+@partial(jax.jit, static_argnums=0)
+def _sums(task: MultiplyLong, a: np.ndarray, b: np.ndarray) -> jax.Array:
+  """Returns the digits [B, M, N + 1] of the running sums of B products, of the
+  digits a [B, N] and b [B, M]."""
+  return jax.vmap(task.sums)(a, b)
+
+
 def product_with_context(group: RowGroup, context: Context) -> str:
   """Returns a product, as people type it, whose running sums have a context.
 
-  The most significant digit of b is that of the row, if it is not that of the
-  end token. If there is a row before, the other digits of b make its sum what
-  the context needs.
+  The context is in the last row of the grid, which has the most significant
+  digit of b, or at the end token, which has no digit of b. If there is a row
+  before, the other digits of b make its sum what the context needs.
   """
   field, row = group.receptive_field, group.rows[0]
   digits = find_input(field, row, context, row.width - 1)

@@ -229,7 +229,7 @@ class Survey(abc.ABC, Generic[SizeT]):
     They are read off the biases that the model computes with. One compiled
     program serves all sizes up to `largest`.
     """
-    experiment, cells = self.experiment, None  # all tapes have the same cells
+    experiment = self.experiment
     batch, biases = jax.tree.map(
       np.asarray,
       receptive_fields.batch_and_biases(
@@ -239,7 +239,7 @@ class Survey(abc.ABC, Generic[SizeT]):
         self.bound(largest),
       ),
     )
-    cells = receptive_fields.open_cells(experiment, biases)
+    cells = receptive_fields.open_cells(experiment, biases)  # of all tapes
     for tape in self.tapes(size, batch):
       yield tape._replace(cells=cells)
 

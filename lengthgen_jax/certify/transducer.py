@@ -3,12 +3,12 @@
 A task states itself as a transducer: an automaton that reads the digits (or
 items) of all operands at one place after another, numbers from the least
 significant digit on, and writes an output at each place. The logits of a row
-depend on the digits and outputs of a few places, its *neighborhood*: a tuple of
-steps from the first place on, each of which is a Place that the row depends on
-or a Gap of places that it does not. A *context* is one choice of values for the
-digits and outputs of a neighborhood; its contexts are all choices that occur in
-some input. They are found by running the transducer over sets of states (the
-subset construction).
+depend on the digits and outputs of a few places. These, with the place of what
+the row must say, are its *neighborhood*: a tuple of steps from the first place
+on, each of which is one of these places (a Place) or a run of others (a Gap). A
+*context* is one choice of values for the digits and outputs of a neighborhood;
+its contexts are all choices that occur in some input. They are found by running
+the transducer over sets of states (the subset construction).
 """
 
 import itertools

@@ -450,8 +450,8 @@ TRAINING_FIELDS = {
     "rows": Field("length", OneOf(("length", "all"))),
     # strength of a line: mean, sum
     "line": Field("mean", OneOf(CALIBRATION_CHOICES["line"])),
-    # a line is kept if its strength exceeds: zscore: μ + κσ; mass: κ times that
-    # of random cells
+    # a line is kept if its strength exceeds: zscore: μ + κσ; mass (of weights):
+    # κ times that of random cells
     "rule": Field("zscore", OneOf(CALIBRATION_CHOICES["rule"])),
     "kappa": 2.0,  # κ in cross-attention
     "kappa_self": 0.87,  # κ in self-attention
@@ -493,7 +493,7 @@ TRAINING_FIELDS = {
     "learning_rate": Field(1e-3, POSITIVE, when=FINETUNED),
     # the learning rate of a round / that of the round before
     "rate_decay": Field(1.0, POSITIVE, when=FINETUNED),
-    # share of such inputs in every batch
+    # share of such inputs among the main task's examples in a batch
     "share": Field(0.25, SHARE, when=FINETUNED),
   },
 }
@@ -510,8 +510,8 @@ READING_FIELDS = {
     # that can be bounded
     "max_refined": Field(20_000, NOT_NEGATIVE),
     # whether pretrained/checker.py, which shares no code with the first
-    # checker, must prove the same; it takes up to a minute for each seed,
-    # five of N×M
+    # checker, is asked too about models that are proved; it takes up to a
+    # minute for each seed, five of N×M
     "second_checker": False,
   },
   # looking inside (--mode=probe)
@@ -617,13 +617,24 @@ def default_config(task: str = "addition") -> ConfigDict:
 
   It has the sections of all tasks, so that its field `task` can be changed.
   `check_fields` refuses an unknown task.
+
+  Raises:
+    UsageError: a registered task has a section that is called like another
+      field of the config.
   """
   hint_classes = (hint for hints in HINTS.values() for hint in hints.values())
   sections = {
     task_class.section: task_fields(task_class)
     for task_class in (*TASKS.values(), *hint_classes)
   }
-  config = ConfigDict(_defaults(TRAINING_FIELDS | READING_FIELDS) | sections)
+  defaults = _defaults(TRAINING_FIELDS | READING_FIELDS)
+  taken = ", ".join(sorted(set(defaults) & set(sections)))
+  check(
+    not taken,
+    f"register: every config has its own {taken}; call a task's section"
+    " otherwise",
+  )
+  config = ConfigDict(defaults | sections)
   config.task = task
   if task in TASKS:
     config.eval.test_sets = tuple(TASKS[task].test_sets)[:1]
@@ -784,6 +795,7 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
   if name not in CALIBRATED:
     stages.append(retrain_config(config, config.seeds, "bias.npz"))
   for stage in stages:
+    check_choice("task", stage.task, TASKS)
     check_choice("positions.kind", stage.positions.kind, POSITIONS)
     check_choice("train.optimizer", stage.train.optimizer, OPTIMIZERS)
     check_choice(

@@ -112,9 +112,9 @@ def name_overrides(config: ConfigDict, spec: str) -> None:
   """Fills in the fields `overrides` and `registered_by` of a config, in place.
 
   `overrides` lists the fields that differ from the preset, as "name=value", but
-  none of NOT_IN_METHOD: results show them beside the method. If the preset is a
-  saved config, those that this lists already are kept. `registered_by` is what
-  `registering_files` returns.
+  none of NOT_IN_METHOD, nor these fields in `retrain`: results show them beside
+  the method. If the preset is a saved config, those that this lists already are
+  kept. `registered_by` is what `registering_files` returns.
 
   Args:
     config: the config after the command line was parsed.
@@ -129,10 +129,8 @@ def name_overrides(config: ConfigDict, spec: str) -> None:
     if value == preset[field]:
       continue
     check_has_effect(config, field)
-    if (
-      field not in NOT_IN_METHOD
-      and field.partition(".")[0] not in NOT_IN_METHOD
-    ):
+    name = field.removeprefix("retrain.")
+    if not {name, name.partition(".")[0]} & {*NOT_IN_METHOD}:
       overrides[field] = str(value).replace(" ", "")
   config.overrides = tuple(
     f"{name}={overrides[name]}" for name in sorted(overrides)

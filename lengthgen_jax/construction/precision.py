@@ -88,8 +88,9 @@ def hardest_lists(alphabet: int, length: int) -> list[list[int]]:
   1 followed by 2s, for c = 1, every multiple of an eighth of the length up to
   all of it, and one less than the length; the other is one item v followed by
   copies of v + 1, for every v. Other orders are not tried: what a row of the
-  prompt sees of earlier ones goes to next s, which layer 2 does not attend to,
-  but for the scale of layer normalization, if there is one.
+  prompt sees of earlier ones goes to the dimensions that weights.py calls
+  `next s`, which layer 2 does not attend to, but for the scale of layer
+  normalization, if there is one.
 
   Args:
     alphabet: how many different items there are.

@@ -1,2 +1,2 @@
-"""This package has the Flax modules: layers, and the transformer of both
-families."""
+"""This package has the Flax modules: layers, and the transformer, decoder-only
+or with an encoder."""

@@ -232,8 +232,8 @@ class Transformer(nn.Module):
         sparse bias, they may be others instead, into which its `index` points.
       site_inputs: The biases and counts of the T rows.
       head: The task whose output head is applied.
-      noise: The random bits of dropout and of random positions in training;
-        else None.
+      noise: What dropout and random positions are drawn from; None outside of
+        training.
       cache: For each layer, keys and values [B, H, L, K] of self-attention,
         into which those of the T rows are written from `batch.rows.index[0]`
         on. This index is the same for all examples. None if the T rows are the

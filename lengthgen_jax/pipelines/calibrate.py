@@ -65,6 +65,11 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
     f" tasks that are transducers or grids, not for {task.name} with"
     f" {section.lines!r} lines; choose 0",
   )
+  check(
+    section.rule != "mass" or section.quantity == "weights",
+    "calibration.rule='mass' is for calibration.quantity='weights': the mean of"
+    " scores may be negative; choose 'zscore'",
+  )
   for length in section.lengths:
     check(
       length <= config.data.train_length,

@@ -86,8 +86,9 @@ def placeholder_lines(
 
   Of the lines, compiled programs depend on their number alone, and on which
   heads are transparent: none is here. Each head has one line for each operand
-  in cross-attention, and one in self-attention. If calibration finds anything
-  else, programs are compiled again when they are needed.
+  at the site that sees the prompt, and one in the self-attention of an
+  encoder-decoder. If calibration finds anything else, programs are compiled
+  again when they are needed.
 
   Args:
     config: the config of the workdir.
@@ -117,7 +118,9 @@ def placeholder_lines(
       transparent=np.zeros(head_shape, bool),
     )
 
-  counts = {"self": 1, "cross": experiment.task.operands}
+  operands = experiment.task.operands
+  is_one_sequence = experiment.kind == "decoder_only"
+  counts = {"self": operands if is_one_sequence else 1, "cross": operands}
   return {
     site: empty_lines(counts[site])
     for site in attention_statistics.sites(experiment)

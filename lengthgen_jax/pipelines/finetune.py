@@ -18,6 +18,7 @@ from lengthgen_jax import hosts
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.pipelines import certify, runs, workdir
 from lengthgen_jax.results import records
+from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop
 
 
@@ -25,19 +26,23 @@ def check_config(config: ConfigDict, prefix: str = "") -> None:
   """Checks that rounds of finetuning can follow a training.
 
   Args:
-    config: the config of the training.
+    config: the config of the training, which `build` accepts.
     prefix: what the names of its fields begin with in the user's config, like
       "retrain.", for the error message.
 
   Raises:
     UsageError: the config has rounds of finetuning and more than one bucket,
-      or finetune.share leaves no example of a batch.
+      or finetune.share leaves none of the main task's examples in a batch.
   """
   batch_size, share = config.train.batch_size, config.finetune.share
+  count = batch_size  # of the main task's examples
+  if config.mixing.kind == "weighted":
+    weights = config.mixing.weights or (1.0,) * (1 + len(config.hints))
+    count = dataset.split(batch_size, weights)[0]
   check(
-    not config.finetune.rounds or int(share * batch_size),
-    f"finetune.share={share}: no example of {prefix}train.batch_size="
-    f"{batch_size}; choose a larger share",
+    not config.finetune.rounds or int(share * count),
+    f"finetune.share={share}: no example of the main task's {count} in"
+    f" {prefix}train.batch_size={batch_size}; choose a larger share",
   )
   buckets = tuple(config.data.buckets)
   check(
@@ -52,10 +57,11 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
 
   In each of at most config.finetune.rounds rounds, every seed whose certificate
   says "wrong" is trained and certified again, if inputs no longer than in
-  training show that it is. A share of every batch, config.finetune.share, are
-  inputs on which it is wrong, or right by a thin margin; the rest is drawn as
-  in training. With 0 rounds nothing is done, and nothing certified. If the
-  models cannot be certified, a note says why, and they stay as they are.
+  training show that it is. Of the main task's examples a share,
+  config.finetune.share, are inputs on which it is wrong, or right by a thin
+  margin; all others are drawn as in training. With 0 rounds nothing is done,
+  and nothing certified. If the models cannot be certified, a note says why, and
+  they stay as they are.
 
   Args:
     config: the config of the workdir.

@@ -50,7 +50,7 @@ def write_report(root: pathlib.Path) -> str:
   """Writes the report of all results below a folder.
 
   Returns:
-    The tables, in Markdown.
+    What report.md has: the tables, and what is missing.
 
   Raises:
     UsageError: there are no rows of exact match, a file cannot be read or is
@@ -76,7 +76,7 @@ def write_report(root: pathlib.Path) -> str:
   records.write_text(root / "report.csv", tables.to_csv(rows))
   paths = figures.draw(rows, root / "figures")
   paths += draw_by_field(exact_rows, configs, root / "figures")
-  title = f"Results below {root.name}"
+  title = f"Results below {root.resolve().name}"
   html = html_report.page(title, rows, missing, paths)
   records.write_text(root / "report.html", html)
   return text
@@ -166,8 +166,8 @@ def varied_fields(
 
   Args:
     fields_by_run: what `training_fields` returns, by run.
-    rows: rows that name their run and method, which may be several: one for
-      each stage. Runs without rows do not count.
+    rows: rows that name their run and method. A run may have several methods,
+      one for each stage; runs without rows do not count.
   """
   methods = {(row["run"], row["method"]) for row in rows}
   run_names = sorted({run_name for run_name, _ in methods})

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lengthgen_jax.coordinates import Coordinates
+from lengthgen_jax.coordinates import PAD, Coordinates
 from lengthgen_jax.drawing import plt, save
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
@@ -24,8 +24,9 @@ SHORT_NAMES = {"start": "^", "target": "y", "items": "x", "pairs": "p"}
 def training_seconds(log: pathlib.Path) -> float:
   """Returns the seconds that the chunks of a training took, with validation.
 
-  On a single device their program is compiled before the first one, which is
-  not counted. Steps that were done again after an interruption count once.
+  Where a training starts on a single device, the compilation of their program
+  is not counted; on several devices, and where it is resumed, it is. Steps that
+  were done again after an interruption count once.
 
   Args:
     log: the path of the training's metrics.jsonl.
@@ -88,7 +89,10 @@ def draw_calibration(
     *draw_biases(model, batch, figures, f"W={condition.width}"),
     *(
       draw_matrices(
-        attention[f"{site}_{model.seed}"],
+        # Without the padding to the widest condition, which comes last.
+        attention[f"{site}_{model.seed}"][
+          ..., : len(batch.rows.index), : len(labels)
+        ],
         figures / f"attention_mean_{site}.png",
         f"mean {site}-attention {section.quantity} of the"
         f" interpolated model, seed {model.seed}",
@@ -188,8 +192,8 @@ def position_labels(
   """Returns a label for every key, by the segment it stands in and its offset.
 
   Labels are like "a4" and "b1", digits counted from the right end; "x1" for the
-  first item of a list, "y1" for the first output, "y1,1" on a grid, and "a" for
-  the mark that a segment begins with.
+  first item of a list, "y1" for the first output, "y1,1" on a grid, "a" for the
+  mark that a segment begins with, and "" for padding.
 
   Args:
     experiment: its site_segments name the segments.
@@ -203,12 +207,15 @@ def position_labels(
     np.asarray(keys.right[0]),
     strict=True,
   ):
+    if segment == PAD:
+      labels.append("")
+      continue
     name = experiment.site_segments[site][segment]
     from_left = name == "target" or not task.of_digits
     # Numbers in ragged tasks have no mark.
     begins_with_mark = not (from_left or task.ragged)
     is_mark = begins_with_mark and not left.any()
-    is_mark |= segment < 0 or name == "start"
+    is_mark |= name == "start"
     # In a grid an operand extends along one axis, the output along both.
     number = ",".join(map(str, left + 1)) if from_left else right.sum() + 1
     labels.append(
@@ -331,7 +338,8 @@ def draw_precision(
   The model is the construction of Theorem 5.1 of the task hinting paper, in the
   variants weights.COPIES. The bits are the significant ones of its parameters
   and activations; scores and weights of attention are not rounded. The dotted
-  line is the number of items that the variant "share" is derived to sort.
+  line is the number of items that the variant "share" is derived to sort, with
+  up to 13 bits; with more, that number is 2 896 (weights.max_items).
 
   Args:
     rows: as `precision.longest_lists` returns them.

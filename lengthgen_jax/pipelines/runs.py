@@ -65,7 +65,7 @@ def make_run(
     config=json.loads(config.to_json_best_effort()),
     report=print_note,
     sparse_plan=experiment.sparse_training_plan(scaffold),
-    watch=make_watcher(config.probe, config.calibration, experiment),
+    watch=make_watcher(config.probe, config.calibration, experiment, scaffold),
     watch_every=config.probe.every,
     mesh=mesh.make(config.mesh, config.seeds, config.train.batch_size),
   )
@@ -75,8 +75,8 @@ def _check_scaffold(
   experiment: Experiment, scaffold: dict, test_lengths: Sequence[int]
 ) -> None:
   """Raises UsageError if a scaffold lets rows attend to later outputs (and
-  bias.allow_leak is not set), or if it or the model is too small for a test
-  length."""
+  bias.allow_leak is not set), or if it is too small for training, or it or the
+  model for a test length."""
   if "self" in scaffold and not experiment.bias.allow_leak:
     leak = scaffold["self"].first_leak()
     if leak is not None:
@@ -86,13 +86,17 @@ def _check_scaffold(
         f" {layer}, head {head}, row {row} sees column {column}; repair it, or"
         " ask for it by --config.bias.allow_leak=true"
       )
+  data_set = experiment.data[0]
+  longest = data_set.bound(len(data_set.lengths.buckets) - 1)
+  experiment.check_scaffold(longest, scaffold)
   for length in test_lengths:
     experiment.check_scaffold(experiment.test_width(length), scaffold)
 
 
 def print_closed_rows(run: loop.Run) -> None:
-  """Prints a note for each site and training width at which some scored rows of
-  the run's scaffold have all keys closed; all seeds, layers and heads count."""
+  """Prints a note for each decoder site and training width at which some scored
+  rows of the run's scaffold have all keys closed; all seeds, layers and heads
+  count."""
   experiment, scaffold = run.experiment, run.scaffold
   if not scaffold:
     return

@@ -25,8 +25,8 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       too small.
     Interrupted: SIGTERM or SIGINT came; the same command goes on.
   """
-  finetune.check_config(config)
   training_run = runs.make_run(config, folder)
+  finetune.check_config(config)
   initial = initial_parameters(config, training_run)
   memory.check_training(training_run)
   evaluate.check_memory(config, training_run)

@@ -10,6 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lengthgen_jax import rng
+from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model, models
 from lengthgen_jax.experiment import Experiment
@@ -74,7 +75,10 @@ def observations(
 
 
 def make_watcher(
-  section: ConfigDict, calibration: ConfigDict, experiment: Experiment
+  section: ConfigDict,
+  calibration: ConfigDict,
+  experiment: Experiment,
+  scaffold: dict,
 ) -> Callable[[loop.Run, TrainState], list[dict]] | None:
   """Returns the function that probes a run while it trains.
 
@@ -83,6 +87,7 @@ def make_watcher(
     calibration: config.calibration, by which the strongest lines of a model's
       attention are found, for probes of them.
     experiment: the experiment of the run.
+    scaffold: the scaffold of the run, with its leading axis of seeds.
 
   Returns:
     A function of the run and the states [R, ...] of its seeds that measures the
@@ -92,12 +97,12 @@ def make_watcher(
 
   Raises:
     UsageError: none of the probes that run during training is for models of
-      this experiment.
+      this experiment with this scaffold.
   """
   if not section.every:
     return None
   watched = {name: probe for name, probe in PROBES.items() if probe.watched}
-  untrained = Model(experiment, {}, {})
+  untrained = Model(experiment, of_seed(scaffold, 0), {})
   probes = {
     name: probe
     for name, probe in watched.items()

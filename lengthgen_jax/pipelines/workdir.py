@@ -200,9 +200,10 @@ def finetuning_run(
   """Returns the training run of a round of finetuning, for the seeds in the
   round's file TRAINING_INPUTS.
 
-  A share of every batch is drawn from these inputs, the rest as in `run`. The
-  learning rate is lower in later rounds if the section says so. The caller
-  gives the initial parameters, those of the round before, to loop.train.
+  A share of the main task's examples is drawn from these inputs, all others as
+  in `run`. The learning rate is lower in later rounds if the section says so.
+  The caller gives the initial parameters, those of the round before, to
+  loop.train.
 
   Args:
     section: the section `finetune` of the config.

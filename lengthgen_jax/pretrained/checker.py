@@ -109,9 +109,10 @@ def read_lines(model, arrays, site, scale):
 def is_covered(model, site, line):
   """Returns whether lemma 1 covers a line. It leads to one segment, to the
   output from its left end alone, and its value is finite. Its matrix is
-  diagonal, of -1, 0 and 1. From the output of one column to that of the next,
-  the key moves in the same direction or stays; from one row of a grid to the
-  next, it moves by one row in a segment that extends along these, else stays.
+  diagonal, of -1, 0 and 1. As the token to predict, of whatever segment, moves
+  from one column to the next, the key moves in the same direction or stays;
+  from one row of a grid to the next, it moves by one row in a segment that
+  extends along these, else stays.
   Keys that causality hides from a row do not count."""
   axes, output = model.task.directions, model.task.num_operands
   order = [*range(output), output + 1, output]  # of segments in a sequence

@@ -153,7 +153,7 @@ def tokens(data: FigureData) -> Iterator[Page]:
       "after": (length + 1 + median_rank, f"{median} after ⊥"),
     }
     for position, (row, text) in positions.items():
-      if row < len(ids):
+      if row < len(ids):  # the output of a single item is no input
         title = f"{text}, in {figure_input.text}: projections of the residual"
         bars = [
           Bars(row, basis, f"{basis}\nbasis")

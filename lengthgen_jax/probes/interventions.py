@@ -141,8 +141,11 @@ def patched(observation: Observation) -> Iterator[Mean]:
 
   That is the example before it in the batch, or the last one for the first.
   There is a mean for each row of each residual in `patch_points`. Together they
-  show which residuals each output depends on.
+  show which residuals each output depends on. Nothing is yielded for a batch of
+  which only one example counts, because there is no other.
   """
+  if observation.count < 2:
+    return
   batch = observation.batch
   num_rows = int((batch.rows.segment[0] >= 0).sum())  # without padding
   num_source_rows = int(batch.prompt_length[0])

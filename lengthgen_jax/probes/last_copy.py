@@ -109,7 +109,7 @@ def counting_head(rows: Copies) -> tuple[int, int]:
   has the same `output_part`, but of hardly any attention.
 
   Raises:
-    UsageError: no number of copies has MIN_RUNS runs.
+    UsageError: no number of copies above 1 has MIN_RUNS runs.
   """
   scores = np.zeros(rows.output_attention.shape[:2])
   part = output_part(rows)
@@ -124,8 +124,8 @@ def counting_head(rows: Copies) -> tuple[int, int]:
       scores += last.shape[-1] * distance / spread
   check(
     scores.any(),
-    f"--lengths, --samples: no number of copies of a value has {MIN_RUNS} runs"
-    " at the shortest length; choose longer lists, or more",
+    f"--lengths, --samples: no number of copies above 1 has {MIN_RUNS} runs at"
+    " the shortest length; choose longer lists, or more",
   )
   scores *= (rows.output_attention + rows.prompt_attention).mean(axis=-1)
   layer, head = np.unravel_index(scores.argmax(), scores.shape)

@@ -56,7 +56,8 @@ class Probe(NamedTuple):
     requires: the models that it is for.
     title: what its value is, for figures and tables.
     by_length: whether it is measured at all of probe.lengths, and not at
-      probe.causal_length alone. Its values are shares, which tables show in %.
+      probe.causal_length alone. Tables show its values in %, without those of
+      single heads.
     watched: whether it is also measured during training, if probe.every asks
       for that.
     of_first_batch: whether it is measured on the first batch of samples alone,

@@ -52,7 +52,7 @@ def panel_titles(rows: list[dict]) -> dict[tuple[str, str], str]:
     group_by_location(rows, "metric"), key=lambda pair: order.index(pair[1])
   )
   return {
-    (location, metric): f"{PROBES[metric].title}, {location}"
+    (location, metric): PROBES[metric].title + (location and f", {location}")
     for location, metric in pairs
   }
 
@@ -134,8 +134,8 @@ def _rates(rows: list[dict]) -> Iterator[str]:
 
 
 def _knocked_out_heads(rows: list[dict]) -> Iterator[str]:
-  """Yields exact match, the number of heads without which it is lower, and the
-  five heads without which it is lowest."""
+  """Yields exact match, the number of heads without which it is lower, and up
+  to five of these, those without which it is lowest."""
   for intact in select_rows(rows, "intact"):
     yield (
       f"seed {intact['seed']}, EM at {intact['length']} {intact['unit']}:"

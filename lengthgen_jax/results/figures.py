@@ -10,6 +10,7 @@ can change a result but the seed: results/records.py lists these fields.
 import itertools
 import math
 import pathlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,7 +69,7 @@ def by_method(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
 
   def name(curve: Curve) -> str:
     row = curve.rows[0]
-    others = [f"{HEADINGS.get(x, x)} {row.get(x)}" for x in fields]
+    others = [f"{HEADINGS.get(x, x)} {row.get(x)}".strip() for x in fields]
     return ", ".join([f"test set: {row['test_set']}", *others])
 
   curves = [curve._replace(name=name(curve)) for curve in curves]
@@ -151,10 +152,14 @@ def by_length(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
 
 
 # Kinds of test sets that are drawn against the number at the end of their
-# names, like 4 in repeats_2x4: how these begin, and the label of the x axis.
+# names, like 4 in repeats_2x4: the pattern of these, and the label of the x
+# axis.
 TIMES = {
-  "repetition": ("repeats_", "how often each of the repeated items occurs"),
-  "multiplicity": ("multiplicity_x", "how often every value occurs"),
+  "repetition": (
+    r"repeats_\d+x\d+",
+    "how often each of the repeated items occurs",
+  ),
+  "multiplicity": (r"multiplicity_x\d+", "how often every value occurs"),
 }
 
 
@@ -320,8 +325,8 @@ DRAW = {
 
 def varied_by(row: dict) -> str:
   """Returns what a row is drawn against: the second part of a key of DRAW."""
-  for kind, (start, _) in TIMES.items():
-    if row["test_set"].startswith(start):
+  for kind, (pattern, _) in TIMES.items():
+    if re.fullmatch(pattern, row["test_set"]):
       return kind
   return "test_set" if row.get("stress") else "length"
 

@@ -43,7 +43,7 @@ def check_task(name: str, task: Any) -> None:
   check(is_task, f"register: {name!r} is no subclass of lengthgen_jax's Task")
   absent = sorted(task.__abstractmethods__)
   absent += [
-    part for part in ("section", "test_sets") if not hasattr(task, part)
+    part for part in ("name", "section", "test_sets") if not hasattr(task, part)
   ]
   if issubclass(task, arithmetic.ArithmeticTask | automata.SequenceTask):
     absent += [

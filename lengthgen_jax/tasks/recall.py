@@ -46,7 +46,7 @@ class Recall(ItemTask):
   then the queries, each a `>` and a key. The output is a `>` and the value for
   each query. Lengths in a config count the tokens of the context, as in the
   paper; the lengths in a Size are those of the whole prompt. No key and no
-  value occurs twice in a context.
+  value occurs twice in a drawn context.
 
   `1 2 : 3 4 . > 1 2 > 1 2 > 1 2 > 1 2` -> `> 3 4 > 3 4 > 3 4 > 3 4`.
 

@@ -163,10 +163,12 @@ def train(
         saved_steps = save(states)
       if stop:
         farthest = int(np.argmax(progress.steps))
-        attempt_start = int(progress.state.attempt_start[farthest])
+        step, state = progress.steps[farthest], progress.state
+        attempt_start = int(state.attempt_start[farthest])
+        if progress.attempt[farthest] > state.attempt[farthest]:
+          attempt_start = step  # the seed was just restarted
         raise Interrupted(
-          f"stopped at step {progress.steps[farthest]} of"
-          f" {attempt_start + spec.attempt_steps},"
+          f"stopped at step {step} of {attempt_start + spec.attempt_steps},"
           " saved; the same command goes on from there"
         )
     states = log_and_restart(unlogged, states)

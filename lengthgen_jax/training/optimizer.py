@@ -42,8 +42,9 @@ class TrainConfig:
   restarts: int
   restart_below: float
   seed_axis: str
-  # In finetuning, the fraction of each batch that is drawn from the replay set:
-  # inputs on which a certificate found the model wrong, or right by little.
+  # In finetuning, the fraction of the main task's examples that are drawn from
+  # the replay set: inputs on which a certificate found the model wrong, or
+  # right by little.
   replay_share: float = 0.0
 
 

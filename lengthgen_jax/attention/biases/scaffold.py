@@ -74,8 +74,8 @@ class SiteMatrix(NamedTuple):
   """SiteMatrix holds the bias of one attention site for every (row index, key
   index).
 
-  It is read from a file, and takes the place of SiteLines where only `shape`,
-  `dense` and `first_leak` are used.
+  It comes from a file or a registered bias, and takes the place of SiteLines
+  where only `shape`, `dense`, `first_leak` and `supports_sparse` are used.
 
   Attributes:
     values: [R or 1, N or 1, H, T_max, S_max] float32, -inf where closed;
@@ -103,8 +103,8 @@ class SiteMatrix(NamedTuple):
     height, width = self.values.shape[-2:]
     check(
       rows <= height and keys <= width,
-      f"bias.file: {site} is {height} x {width}, but {rows} x {keys} are"
-      " needed",
+      f"bias: the matrix of {site} is {height} x {width}, but {rows} x {keys}"
+      " are needed",
     )
 
   def first_leak(self) -> tuple[int, ...] | None:

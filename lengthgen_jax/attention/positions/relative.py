@@ -79,7 +79,7 @@ def t5_bucket(relative: Array, causal: bool) -> jax.Array:
 
   Args:
     relative: [...] int, the key's index - the row's index.
-    causal: whether no row sees a key with relative > 0.
+    causal: whether all keys with relative > 0 share the bucket of relative 0.
   """
   if causal:
     num_buckets, first = T5_BUCKETS, 0
