@@ -391,6 +391,36 @@ def test_ends_of_operands_take_two_widths_to_tell_apart(kind):
       check_config(config, experiment)
 
 
+def test_what_is_advised_can_be_calibrated():
+  grid = {"data.train_length": 4, "data.shortest": 2, "data.widths": (2, 4)}
+  lengths, widths = "calibration.lengths", "data.widths"
+  for task, fields, words, advised in (
+    ("copy", {lengths: ()}, "=(): name lengths up to", {lengths: (1, 2)}),
+    ("copy", {lengths: (2,)}, ".lengths, like (1, 2)", {lengths: (1, 2)}),
+    (
+      "multiply_long",
+      grid | {lengths: (4,)},
+      "calibration.lengths, like (2, 4)",
+      {lengths: (2, 4)},
+    ),
+    (
+      "multiply_long",
+      grid | {lengths: (), widths: (4,)},
+      "data.widths, like (3, 4)",
+      {widths: (3, 4)},
+    ),
+  ):
+    args = task, "decoder_only"
+    with refuses(words):
+      check_config(
+        untrained.config(*args, fields), untrained.experiment(*args, fields)
+      )
+    fields |= advised
+    check_config(
+      untrained.config(*args, fields), untrained.experiment(*args, fields)
+    )
+
+
 def test_outputs_at_no_fixed_place_have_no_lines():
   fields = {"calibration.lengths": (1, 2)}
   config = untrained.config("sort", "decoder_only", fields)

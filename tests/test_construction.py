@@ -303,7 +303,7 @@ def test_a_workdir_without_a_step_is_evaluated_and_asked(run):
     "--mode=predict", f"--workdir={folder}", text="3 1 4 1\n2\n"
   )
   assert predicted.stdout == "1 1 3 4\n2\n"
-  assert "step 0 (validation EM 100.0 %)" in predicted.stderr
+  assert "step 0 (best validation EM 100.0 %)" in predicted.stderr
 
 
 def test_the_checkpoint_of_step_0_is_the_construction(run):

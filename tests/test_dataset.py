@@ -563,3 +563,9 @@ def test_a_test_must_fit_a_fixed_width():
   config.eval.lengths = (19,)
   words = "20 digits do not fit data.width=fixed with W=20"
   check_refused(config, "eval.lengths", (20,), words)
+
+
+def test_a_test_set_need_not_exist_at_every_length():
+  config = sort_config()  # whose alphabet has fewer items than its length 8
+  config.eval.update(test_sets=("multiplicity",), multiplicities=(1,))
+  check_refused(config, "eval.lengths", (8,), "nothing to test")

@@ -112,6 +112,9 @@ def test_tables_are_the_papers():
   assert papers["N×1", "+w=1"] == {6: 100, 10: 6.0, 15: 0.19, 20: 0, 60: 0}
   for table in runs.TABLES.values():
     assert {run for _, run, _ in table.figures} <= {*RUNS}
+    for x in table.rows:  # a run of either mode may be finetuned
+      is_abc = run_of(x, table, "cpu").mode == "abc"
+      assert x.stage == "finetune" or (x.stage == "train") != is_abc
   for table in overview.README_TABLES:
     assert {row.run for row in table.rows} <= {*RUNS}
   assert {*overview.REACH} <= {*RUNS}
@@ -493,6 +496,28 @@ def test_a_failed_run_leaves_the_others(
   assert err.endswith("; the same command tries again\n")
   assert len(logs) == (4 if parallel > 1 else 1)  # None is the terminal
   assert not (tmp_path / "docs").exists()
+
+
+def test_rows_of_an_older_version_are_not_archived(tmp_path, monkeypatch):
+  monkeypatch.setattr(provenance, "current_origin", lambda: HEADER)
+  name, run = next(iter(runs.runs_of("inside", "cpu").items()))
+  workdir = tmp_path / name
+  config = runs.config_of(run).to_json_best_effort()
+  records.write_text(workdir / "config.json", config)
+  probed = row(metric="minimum", part=None)
+
+  def launch(arguments, version="2"):
+    for file, measured in (("results", row()), ("probes", probed)):
+      path = workdir / f"{file}.jsonl"
+      records.merge(path, [measured | {"version": version}])
+    return 0
+
+  launch([], version="1")
+  job = runs.Job(run, {"probe.samples": 9}, None, "has no rows")
+  assert runs.run_job(job, workdir, tmp_path, launch)
+  archived = provenance.read_run(tmp_path / "rows" / f"{name}.jsonl")
+  assert [one["version"] for one in archived.rows] == ["2", "2"]
+  assert len(archived.probes) == 1
 
 
 def test_a_pipeline_begins_with_the_first_stage_of_another(tmp_path):

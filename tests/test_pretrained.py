@@ -222,6 +222,16 @@ def test_output_heads_of_hints_are_not_exported():
   assert set(params) - set(kept) == {idle}
 
 
+def test_further_segments_of_hints_are_not_exported():
+  fields = {"positions.segments": True}
+  experiment = untrained.experiment("sort", "decoder_only", fields)
+  params = untrained.params(experiment)
+  rows = np.asarray(params["segment_embedder"]["embedding"])
+  more = {"segment_embedder": {"embedding": np.concatenate([rows, rows])}}
+  params = export.used_params(params | more, experiment)
+  assert np.array_equal(params["segment_embedder"]["embedding"], rows)
+
+
 def test_the_second_checker_can_check_a_model_before_export():
   loaded = lengthgen_jax.load("parity")
   opinion = export.second_opinion(loaded.config, loaded.model)

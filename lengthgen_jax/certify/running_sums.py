@@ -41,6 +41,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.certify.receptive_fields import (
@@ -353,7 +354,7 @@ def random_products(
 def _sums(task: MultiplyLong, a: np.ndarray, b: np.ndarray) -> jax.Array:
   """Returns the digits [B, M, N + 1] of the running sums of B products, of the
   digits a [B, N] and b [B, M]."""
-  return jax.vmap(task.sums)(a, b)
+  return jax.vmap(task.sums)(jnp.asarray(a), jnp.asarray(b))
 
 
 def product_with_context(group: RowGroup, context: Context) -> str:

@@ -145,8 +145,8 @@ def _tasks(config: ConfigDict) -> list[Task]:
 
 
 def _check_transducer(task: Task) -> None:
-  """Raises UsageError if `step` of a user's transducer fails, or goes to a
-  state that `states` does not have."""
+  """Raises UsageError if `step` of a user's transducer fails, or if it begins
+  in or goes to a state that `states` does not have."""
   symbols = [task.first_item + np.arange(task.base)] * task.operands
   state, *columns = np.meshgrid(np.array(task.states), *symbols)
   reason = f"task={task.name!r}: step(state, symbols)"
@@ -191,9 +191,12 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   check(
     shortest <= short_longest <= longest,
     "data: wanted shortest <= short_longest <= train_length, not"
-    f" {shortest}, {short_longest}, {longest}"
-    f" {task.own_unit}"
-    + (" tokens in whole prompts" if shortest != section.shortest else ""),
+    f" {shortest}, {short_longest}, {longest} "
+    + (
+      task.own_unit
+      if shortest == section.shortest
+      else "tokens in whole prompts"
+    ),
   )
   buckets = tuple(map(task.total_units, section.buckets)) or (longest,)
   check(
@@ -393,7 +396,7 @@ def _check_tests(experiment: Experiment, section: ConfigDict) -> None:
       except UsageError as error:
         raise UsageError(f"eval.{field}: {error}") from error
     check(
-      task.variants(test_set, section, max(section.lengths)),
+      any(task.variants(test_set, section, n) for n in section.lengths),
       f"eval.test_sets: {test_set} has nothing to test at eval.lengths="
       f"{tuple(section.lengths)}; see eval.repetitions, eval.repeated_items,"
       " eval.multiplicities, eval.multipliers and eval.chains",

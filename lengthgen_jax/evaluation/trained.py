@@ -73,7 +73,7 @@ class Model:
     params: parameters of the flax module.
     seed: the seed of the run.
     step: step of the checkpoint; for "best", the step at which this seed was
-      best.
+      best. After finetuning it is the sum of those of all its runs.
     stopped_at: step at which training of this seed stopped early, -1 if it did
       not.
     diverged: whether the loss or the parameters became non-finite in training;
@@ -283,7 +283,7 @@ class Model:
     bound = experiment.bound(width, self.scaffold)
     config = experiment.model.config
     # The cells of one head that are computed at once: outputs come one by one,
-    # but a decoder-only model's cache has all rows.
+    # but a decoder-only model's first pass, over the prompt, has all rows.
     prompt, output = task.prompt_size(bound), task.output_size(bound)
     cells = max(prompt, output)
     if experiment.kind == "decoder_only":

@@ -24,8 +24,9 @@ INDEX = """# Results
 Tables and figures of the papers, and what lies beyond them, each made by one
 command, with published numbers beside ours. The rows behind every number are in
 [rows](rows), with the whole config, the machine, the commit, the day and the
-time; [all of them](report.html) are a page that sorts and filters. `cpu` is
-sized for two cores, `paper` for an accelerator.
+time; [a page that sorts and filters](report.html) has the exact match and the
+edit distance of all runs. `cpu` is sized for two cores, `paper` for an
+accelerator.
 
 {table}
 

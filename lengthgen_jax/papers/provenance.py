@@ -224,7 +224,7 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
         for name in ("value", "n", "margin", "rounding", "checkers")
         if row.get(name) != new_row.get(name)
       ]
-    elif not exact:
+    else:
       low, high = min(values[condition]), max(values[condition])
       if not agrees(new_row["value"], low, high):
         messages.append(

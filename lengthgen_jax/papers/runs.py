@@ -31,7 +31,7 @@ from lengthgen_jax.config.files import CHANGEABLE
 from lengthgen_jax.errors import check
 from lengthgen_jax.papers import attention_bias, provenance, task_hinting
 from lengthgen_jax.papers.experiments import SIZES, Run, run_of
-from lengthgen_jax.papers.provenance import Archive
+from lengthgen_jax.papers.provenance import Archive, ArchivedRun
 from lengthgen_jax.pipelines.run_figures import training_seconds
 from lengthgen_jax.results import records
 
@@ -137,14 +137,13 @@ class Job(NamedTuple):
   Attributes:
     run: the run.
     probes: {field: value} of the `--mode=probe` that follows, {} for none.
-    header: the header of the archived run if only probes are missing, else
-      None.
+    archived: the archived run if only probes are missing, else None.
     reason: why the run has to be made, as text.
   """
 
   run: Run
   probes: dict[str, Any]
-  header: dict[str, Any] | None
+  archived: ArchivedRun | None
   reason: str
 
 
@@ -167,7 +166,7 @@ def jobs_of(names: list[str], size: str, archive: Archive) -> list[Job]:
     elif changes := config_changes(run, archived_run.header["config"]):
       jobs.append(Job(run, probes, None, changes))
     elif probes and not archived_run.probes:
-      jobs.append(Job(run, probes, archived_run.header, "has no probes"))
+      jobs.append(Job(run, probes, archived_run, "has no probes"))
   return jobs
 
 
@@ -227,8 +226,8 @@ def run_job(
   """Makes a run in a workdir, and archives its rows and figures in the folder
   `results`; returns False if one of its commands failed.
 
-  If only probes are missing, but the workdir has no results (any more), the
-  whole run is made.
+  If only probes are missing, but the results of the workdir are not those of
+  the archived run, the whole run is made.
 
   Args:
     job: the job.
@@ -236,15 +235,17 @@ def run_job(
     launch: a function that runs `lengthgen` with the arguments of a command
       line and returns its exit code.
   """
-  run, header = job.run, job.header
+  run, archived = job.run, job.archived
   set_aside(run, workdir)
   copy_first_stage(run, workdir)
-  if not (workdir / "results.jsonl").exists():
-    header = None
+  if archived is not None:
+    rows = records.read_results(workdir / "results.jsonl")
+    if provenance.compare(archived.rows, rows, exact=True):
+      archived = None
   commands = run.commands(workdir, job.probes)
-  if header is not None:
+  if archived is not None:
     commands = commands[-1:]  # that of the probes
-  made_here = {} if header else provenance.current_origin()
+  made_here = {} if archived else provenance.current_origin()
   for arguments in commands:
     start = time.monotonic()
     code = launch(arguments)
@@ -252,12 +253,14 @@ def run_job(
       _add_seconds(workdir, time.monotonic() - start)
     if code:
       return False
-  rows = records.read_results(workdir / "results.jsonl")
-  # A workdir that was tested again by a newer version has rows of both.
-  rows = [row for row in rows if row["version"] == rows[-1]["version"]]
-  rows += records.read_results(workdir / "probes.jsonl")
+  rows = []
+  for file in ("results.jsonl", "probes.jsonl"):
+    measured = records.read_results(workdir / file)
+    # If a newer version tested or probed again, the file has rows of both.
+    rows += [x for x in measured if x["version"] == measured[-1]["version"]]
   path = results / "rows" / f"{run.name}.jsonl"
-  provenance.write_run(path, rows, header or made_here | describe(run, workdir))
+  header = archived.header if archived else made_here | describe(run, workdir)
+  provenance.write_run(path, rows, header)
   for table in TABLES.values():
     for _, name, figure in table.figures:
       # Not every figure need exist: probes draw some of them, and the run may

@@ -327,12 +327,12 @@ def strongest_lines(
   """Returns the candidate lines of each attention site, and which are kept
   without a threshold on their scores.
 
-  Samples count even if the model does not solve them. A model that was trained
-  at one natural width, or ragged length, is also shown the next two that it
-  takes, unless lengths are drawn as in training, because one cannot tell the
-  two ends of an operand apart. Lengths beyond those of training, which
-  calibration refuses, become the longest of training. It is for tasks of one
-  axis.
+  Samples count even if the model does not solve them. Lengths beyond those of
+  training, which calibration refuses, become the longest of training; in a
+  ragged task () becomes it too. If then there is one natural width, or one
+  length of a ragged task, the next two that the model takes are added, unless
+  lengths are drawn as in training, because one cannot tell the two ends of an
+  operand apart. It is for tasks of one axis.
 
   Args:
     section: config.calibration.

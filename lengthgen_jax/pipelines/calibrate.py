@@ -83,24 +83,28 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
     )
   }
   sizes = np.unique(experiment.data[0].widths).tolist()
-  choices = f"from {tuple(sizes)}, or ()"
-  if task.ragged:
-    choices = f"lengths up to data.train_length={config.data.train_length}"
-  check(
-    widths,
-    f"calibration.lengths={tuple(section.lengths)}: no training width has these"
-    f" lengths; choose {choices}",
+  longest = config.data.train_length
+  reason = (
+    f"no training width has these lengths; choose from {tuple(sizes)}, or ()"
   )
+  if task.ragged:
+    reason = f"name lengths up to data.train_length={longest}"
+  check(widths, f"calibration.lengths={tuple(section.lengths)}: {reason}")
   needs_two_widths = (
     section.lines == "operand" and config.data.width == "natural"
   )
-  # Widths of a ragged task are lengths; of a grid, lengths may leave some out.
-  if task.ragged or len(sizes) > 1:
-    longest = config.data.train_length
-    advice = "calibrate", "calibration.lengths", (max(longest - 1, 1), longest)
+  # Widths of a ragged task are lengths; of a grid, they are at most the
+  # training length, and lengths may leave some out.
+  longest_two = (max(longest - 1, 1), longest)
+  if task.ragged:
+    advice = "calibrate", "calibration.lengths", longest_two
+  elif len(sizes) > 1:
+    advice = "calibrate", "calibration.lengths", tuple(sizes[-2:])
+  elif task.axes > 1:
+    advice = "train", "data.widths", longest_two
   else:
-    largest = int(np.max([*widths]))
-    advice = "train", "data.widths", (largest, largest + 1, largest + 2)
+    (size,) = sizes
+    advice = "train", "data.widths", (size, size + 1, size + 2)
   verb, field_name, example = advice
   check(
     not needs_two_widths or len(widths) > 1,

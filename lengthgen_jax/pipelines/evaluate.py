@@ -30,6 +30,7 @@ from lengthgen_jax.training import loop
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Evaluates every stage that was trained in a workdir; returns the exit code.
 
+  The vanilla models of --mode=abc are tested up to abc.vanilla_longest alone.
   It prints a table and draws figures of the results.
 
   Args:
@@ -218,9 +219,9 @@ def check_memory(
   section = config.eval
   model = Model(run.experiment, of_seed(run.scaffold, 0), params={})
   specs = eval_specs(config, model, longest)
-  if section.frontier:
-    lengths = [int(min(section.frontier, longest))]
-    specs += _specs(config, model, section.test_sets, lengths)
+  bound = int(min(section.frontier, longest))
+  if bound > 0:
+    specs += _specs(config, model, section.test_sets, [bound])
   for spec in specs:
     model.batch_size(spec)  # raises if an example cannot fit
 

@@ -209,14 +209,16 @@ def used_params(params: dict, experiment: Experiment) -> dict:
   """Returns those parameters that an experiment has, as float32 arrays.
 
   Args:
-    params: the parameters of a model, which may have further output heads.
+    params: the parameters of a model, which may have further output heads, and
+      further rows of the segment embedding.
     experiment: the experiment of the exported model.
 
   Raises:
     UsageError: they are of another dtype.
   """
-  names = jax.eval_shape(lambda: experiment.init(0))
-  params = {name: params[name] for name in names}
+  shapes = jax.eval_shape(lambda: experiment.init(0))
+  first = lambda shape, x: x[tuple(map(slice, shape.shape))]
+  params = jax.tree.map(first, shapes, {name: params[name] for name in shapes})
   dtypes = {np.dtype(x.dtype).name for x in jax.tree.leaves(params)}
   check(
     dtypes == {"float32"},

@@ -29,7 +29,7 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
   model = best(workdir.final_models(config, folder))
   runs.print_note(
     f"answering with seed {model.seed}, step {model.step}"
-    f" (validation EM {100 * model.em:.1f} %)"
+    f" (best validation EM {100 * model.em:.1f} %)"
   )
   if source is None:
     assert isinstance(sys.stdin, io.TextIOWrapper)

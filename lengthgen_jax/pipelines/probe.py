@@ -267,7 +267,8 @@ def retrained(
 
   A model that fails when a line is taken from it might have learned to do
   without that line if it had been trained so. The line is left out of every
-  head. W/without has a training for each line, from random parameters.
+  head. W/without has a training for each line, from random parameters,
+  even if retrain.start=interpolated.
 
   Args:
     run: the training of `model`, which is done again for its seed; rounds of

@@ -51,7 +51,7 @@ class Increment(ItemTask):
   """Asks for a number plus one, least significant digit first, with one digit
   more than the number has.
 
-  Digit d is item d + 1, so V is 10. In training the first digit is not 0. The
+  Digit d is item d + 1; `base` is 10. In training the first digit is not 0. The
   state of the transducer is the carry; the last output is what it writes for a
   zero before the number, which is no token of the prompt.
 
@@ -133,7 +133,7 @@ class CarryHint(Increment):
   """Asks for the same digits, each followed by the carry marker `c` and the
   carry into the next place.
 
-  `1 9 ⊥` -> `0 c 1 2 c 0 0 c 0`; `4 2 ⊥` -> `3 c 0 4 c 0 0 c 0`.
+  `1 9` -> `0 c 1 2 c 0 0 c 0`; `4 2` -> `3 c 0 4 c 0 0 c 0`.
   """
 
   name = "increment_carry"

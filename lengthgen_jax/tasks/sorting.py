@@ -195,7 +195,7 @@ class Sort(ItemTask):
     alphabet). Otherwise they are uniform in 1...alphabet.
 
     Args:
-      numbers: [num_random] uniform in [0, 1).
+      numbers: [Sort.num_random] uniform in [0, 1).
       length: how many of the items count.
       max_length: the size of the result.
     """

@@ -56,7 +56,8 @@ class Size(NamedTuple):
   """A Size says how long an example is, and how much room it has.
 
   Attributes:
-    lengths: [O] traced, the number of digits or items of each of O operands.
+    lengths: [O] traced, the number of digits or items of each of O operands;
+      that of N×1's single digit is not used.
     width: Traced, the width that operands are padded to, or [O] widths; not
       used in ragged tasks.
     bound: Static, the greatest width (in ragged tasks, the greatest length)
@@ -333,7 +334,7 @@ class Task(abc.ABC):
     return ()
 
   def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
-    """Returns the length in units of each operand, in a test of a length in a
+    """Returns the `lengths` of a Size, in units, in a test of a length in a
     config; `arguments` are the test set's further ones."""
     return (self.units(length),) * self.operands
 

@@ -66,8 +66,8 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
   """Returns (arrays by name, meta) of a .npz file; meta is empty unless the
   file holds lines.
 
-  Of the file of a trained model (lengthgen_jax/pretrained), the lines alone are
-  returned.
+  Of the file of a trained model (lengthgen_jax/pretrained) that has lines, the
+  lines alone are returned.
 
   Raises:
     UsageError: The file cannot be read, has another schema, or holds NaN.

@@ -22,9 +22,10 @@ class SinusoidalCoordinates(PositionEncoding):
   the features.
 
   It is ours. A digit's or item's place is its offset from the end `Task.anchor`
-  of its operand, that of a decoder input the offset of the output to predict
-  from it. With the index instead of the place, decoder-only models do not learn
-  addition here. An axis along which a token's segment does not extend
+  of its operand. A decoder input has the place of the output that it must
+  predict, counted from the left. With the index instead of the place,
+  decoder-only models do not learn addition here. An axis along which a token's
+  segment does not extend
   contributes nothing: the last digits of two operands on different axes would
   otherwise look alike.
   """
