@@ -7,10 +7,10 @@ OPTION   tempered  attention scores times a·log(n+1), where n is the number of
          repeats   60 % of the examples draw from k distinct values, for random
                    k up to the length, instead of 10 % (at the paper's size:
                    10 % instead of none)
-         best      the settings that sorted the longest lists, among all that
-                   were trained on two CPU cores: segments, entmax, three
-                   layers, 90 % of the examples from k values, with k mostly
-                   small, half of the lists longer than 5, a longer warm-up
+         best      the option that sorts the longest lists: segments, entmax,
+                   three layers (four sort longer lists still), 90 % of the
+                   examples from k values, with k mostly small, half of the
+                   lists longer than 5, a longer warm-up
          segments  a learned vector for the prompt and one for the output
          entmax    1.5-entmax in the softmax's place: exact zeros
          grows     an alphabet of 128; a test list of n items draws from n/3 of

@@ -389,9 +389,10 @@ class Experiment:
     scaffold: dict,
     sparse_plan: scaffolds.SparsePlan | None = None,
   ) -> int:
-    """Returns the bytes of a decoder block's largest activations for one
-    example: the attention weights (along lines also the gathered keys and
-    values, with gradients), and the hidden layer of the MLP."""
+    """Estimates the bytes of a decoder block's largest activations for one
+    example, at 4 bytes a number whatever model.dtype is: the attention weights
+    (along lines also the gathered keys and values, with gradients, but not the
+    weights of transparent heads), and the hidden layer of the MLP."""
     config, rows = self.model.config, batch.inputs.shape[1]
     # How many numbers each head has for a row.
     row_size = max(rows, 0 if batch.source is None else batch.source.shape[1])

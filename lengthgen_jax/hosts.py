@@ -67,7 +67,7 @@ def multihost_context(
   process: int | None,
   connect_timeout: int,
 ) -> Iterator[None]:
-  """Makes this process one of several inside the context.
+  """Makes this process one of several; it stays one after the context.
 
   If another one ends, this one ends too, with a message of one line and exit
   code 1. An error of its own, inside the context or while connecting, also ends

@@ -468,7 +468,8 @@ def _inputs(model, params, site: str):
   """Returns the states before the first layer, by segment, phase and token:
   [segments·T·V, D] for a period T, and their errors [segments·T·V].
 
-  `site` is the attention site whose position encoding the states have.
+  `site` is "self" for inputs of the decoder and "cross" for the source, as in
+  Transformer.embed.
   """
   method = model.every_token
   states = model.apply({"params": params}, site, method=method)[0]

@@ -188,15 +188,13 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   short_longest = longest
   if section.short_longest:
     short_longest = task.total_units(section.short_longest)
+  unit = task.own_unit
+  if shortest != section.shortest:
+    unit = "tokens in whole prompts"
   check(
     shortest <= short_longest <= longest,
     "data: wanted shortest <= short_longest <= train_length, not"
-    f" {shortest}, {short_longest}, {longest} "
-    + (
-      task.own_unit
-      if shortest == section.shortest
-      else "tokens in whole prompts"
-    ),
+    f" {shortest}, {short_longest}, {longest} {unit}",
   )
   buckets = tuple(map(task.total_units, section.buckets)) or (longest,)
   check(
@@ -210,7 +208,8 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
     and buckets[-1] == longest,
     f"data.buckets={tuple(section.buckets)}: must rise from at least"
     f" data.shortest={section.shortest} to"
-    f" data.train_length={section.train_length}",
+    f" data.train_length={section.train_length}, and are"
+    f" {', '.join(map(str, buckets))} {unit}",
   )
   lengths = dataset.Lengths(
     shortest, short_longest, longest, section.short_share, buckets

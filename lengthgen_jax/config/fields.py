@@ -26,6 +26,7 @@ from lengthgen_jax.models import layers
 from lengthgen_jax.tasks import HINTS, TASKS, task_fields
 from lengthgen_jax.tasks.dataset import MIXING, NUMBERS
 from lengthgen_jax.tasks.packing import KINDS
+from lengthgen_jax.tasks.task import Task
 from lengthgen_jax.training.optimizer import OPTIMIZERS, SCHEDULES
 from lengthgen_jax.training.train_step import SEED_AXES
 
@@ -220,6 +221,13 @@ HINTS_CHOSEN = Condition(
 WEIGHTED = Condition(
   lambda config: config.hints and config.mixing.kind == "weighted",
   lambda: "runs with hints and mixing.kind='weighted'",
+)
+
+SCRATCHPAD = Condition(
+  lambda config: (
+    TASKS[config.task].render_with_lengths is not Task.render_with_lengths
+  ),
+  lambda: "a task that shows intermediate results, like multiply_long",
 )
 
 # The sections whose fields `retrain` has again, for ABC's second stage; where
@@ -593,7 +601,7 @@ READING_FIELDS = {
     "free_running": False,
     # predict: whether intermediate results are printed too (multiply_long: the
     # running sums)
-    "scratchpad": False,
+    "scratchpad": Field(False, when=SCRATCHPAD),
     # MiB of each device for attention; 0 = 16 on a CPU, else 1024
     "memory_mb": Field(0, NOT_NEGATIVE),
   },

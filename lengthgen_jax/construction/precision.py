@@ -63,7 +63,7 @@ def longest_lists(
 
 
 def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
-  """Returns whether the construction sorts the hardest lists of a length.
+  """Returns whether the construction sorts the `hardest_lists` of a length.
 
   The construction is the one for lists of up to `length` items, with numbers of
   `bits` significant bits; `copies` is one of weights.COPIES.

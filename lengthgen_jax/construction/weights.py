@@ -297,7 +297,8 @@ def check_shape(experiment: Experiment) -> Sort:
     "model.emb_dim": (config.emb_dim, emb_dim),
     "model.mlp_dim": (config.mlp_dim, task.alphabet + 1),
     "model.activation": (config.activation, "relu"),
-    "model.norm_kind": (config.norm_kind, "layer"),
+    # Without normalization its kind has no effect.
+    "model.norm_kind": (config.norm_kind if doubled else "layer", "layer"),
     "model.dense_bias": (config.dense_bias, True),
     "bias.learned_scale": (config.learned_bias_scale, False),
     "positions.kind": (config.positions.kind, "none"),

@@ -168,8 +168,9 @@ def longest_before_failure(
   Args:
     holds: returns whether the condition holds at a length.
     lengths: the lengths that are tried first, ascending.
-    known: lengths at which the result of `holds` is known already; they count
-      before the others are tried.
+    known: lengths at which `holds` has its result already, so that calling it
+      takes no time. They are asked first, and a failure at one of them keeps
+      longer `lengths` from being tried.
 
   Returns:
     A length; 0 if the condition was found to fail at the shortest one, 1.

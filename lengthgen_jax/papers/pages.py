@@ -375,7 +375,8 @@ def command_section(
   and where the archived ones were made.
 
   Its last column, without a heading, is a remark: how the config of training
-  has changed since, or which other run trained the first stage.
+  has changed since, or which other run trained the first stage. `probes` are
+  the `Table.probes` of the page: {field: value} of the command that probes.
   """
   commands = [
     shlex.join(["lengthgen", *arguments])
@@ -391,13 +392,14 @@ def command_section(
       if header["first_stage"] and not remark:
         remark = f"first stage of {header['first_stage']}"
       versions = (f"{name} {x}" for name, x in header["versions"].items())
+      commit, dash, dirty = header["commit"].partition("-")
       grid.append(
         [
           run.name,
           f"{header['seconds'] or '–'}",
           header["machine"],
           header["date"],
-          header["commit"][:12],
+          commit[:12] + dash + dirty,
           ", ".join(versions),
           remark,
         ]

@@ -37,7 +37,8 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   Raises:
     UsageError: the config is not valid in some stage, the workdir is another
       run's, memory is too small, no seed interpolated, or no line passed.
-    Interrupted: SIGTERM or SIGINT came; the same command goes on.
+    Interrupted: SIGTERM or SIGINT came and the run stopped; the same command,
+      given again, resumes it.
   """
   check_config(config)
   interpolation = runs.make_run(config, folder / "interpolate")

@@ -316,6 +316,8 @@ def tally_cases(
     return bounded
   unbounded = unbounded or try_cases(layerwise.without_bounds)
   bounded += [Tally()] * (len(unbounded) - len(bounded))
+  # `bounded` is the longer one if rounding made a case wrong without bounds
+  # alone, and the first wrong case ended the count.
   return [
     tally.with_bounds(first)
     for tally, first in zip(unbounded, bounded, strict=False)
@@ -335,9 +337,10 @@ def _try_cases(
   size of its margin. `path` is that of PARTIAL; for the rest see `tally_cases`.
   """
   counts = survey.cases, layerwise.chunk_size, section.max_refined
-  key = [certificate.checksum(model), *counts]
+  # Tallies of an exhaustive count may go on after the first wrong case.
+  key = [certificate.checksum(model), *counts, section.exhaustive]
   saved: dict = json.loads(path.read_text()) if path.exists() else {}
-  if saved.get("key") != key:  # of another model, or other cases
+  if saved.get("key") != key:  # of another model, cases or settings
     saved = {"key": key}
   name = "bounded" if layerwise.group else "unbounded"
   state = saved.setdefault(name, {"tallies": [], "chunks": 0})

@@ -70,7 +70,8 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
   Raises:
     UsageError: as in `certify.certify`, but for models that cannot be
       certified.
-    Interrupted: SIGTERM or SIGINT came; the same command goes on.
+    Interrupted: SIGTERM or SIGINT came and the run stopped; the same command,
+      given again, resumes it.
   """
   if not config.finetune.rounds:
     return

@@ -21,9 +21,10 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     folder: the workdir.
 
   Raises:
-    UsageError: a field is not valid, the workdir is another run's, or memory is
-      too small.
-    Interrupted: SIGTERM or SIGINT came; the same command goes on.
+    UsageError: a field is not valid; the workdir is another run's, cannot be
+      written or has a damaged file; or memory is too small.
+    Interrupted: SIGTERM or SIGINT came and the run stopped; the same command,
+      given again, resumes it.
   """
   training_run = runs.make_run(config, folder)
   finetune.check_config(config)

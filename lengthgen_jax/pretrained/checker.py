@@ -744,9 +744,10 @@ class Model:
 
 def evaluate(model, nodes, codes, is_tight):
   """Yields (codes, targets, logits, bounds) of the contexts of a receptive
-  field, in chunks. Every node is computed once for each distinct choice of its
-  variables: choices[i] are the codes of these, and hidden[i] is (x, e) of node
-  i for each. Bounds are tight if `is_tight`, which is slow."""
+  field, in chunks. Every node but the last is computed once for each distinct
+  choice of its variables: choices[i] are the codes of these, and hidden[i] is
+  (x, e) of node i for each. The last one is computed once for each of `codes`,
+  which name the target too. Bounds are tight if `is_tight`, which is slow."""
   radix, root, hidden = len(model.embedding), len(nodes) - 1, []
   choices = {i: codes[:0] for i in range(root)} | {root: codes}
 

@@ -395,7 +395,8 @@ class Task(abc.ABC):
   ) -> str:
     """Returns what `render` does, for operands of these lengths.
 
-    With `scratchpad`, tasks that write intermediate results put them first.
+    With `scratchpad`, tasks that override this method put intermediate results
+    first.
     """
     return self.render(ids)
 
