@@ -66,17 +66,19 @@ def check_arguments(what: str, function: Callable | None, *names: str) -> None:
 
   Args:
     what: what the function is, for the message: "bias 'mine'".
-    function: the function.
+    function: the function; None, like anything else that cannot be called, is
+      refused.
     *names: the names of the arguments, for the message; their number counts.
 
   Raises:
-    UsageError: it is no function, or takes another number of arguments.
+    UsageError: it is no function, has no signature, or takes another number of
+      arguments.
   """
   if not callable(function):
     raise UsageError(f"register: {what} is no function")
   try:
     signature = inspect.signature(function)
-  except ValueError as error:  # of some builtins
+  except ValueError as error:  # of some builtins and classes
     raise UsageError(f"register: {what} has no signature") from error
   check(
     can_bind(signature, *names),

@@ -112,6 +112,7 @@ def test_the_strongest_line_is_the_best_of_those_long_enough():
   selection = types.SimpleNamespace(
     keep=np.array([[[True, True, False], [False] * 3, [False, False, True]]]),
     score=np.array([[[1.0, 3.5, 9.0], [7.0, 7.0, 7.0], [0.0, 0.0, -2.0]]]),
+    strength=np.ones((1, 3, 3)),
   )
   scored_lines = lambda: {"cross": (lines, selection)}
   observation = observed(lambda *key: 0.0)
@@ -120,3 +121,6 @@ def test_the_strongest_line_is_the_best_of_those_long_enough():
   assert first.location[:4] == ("cross", 0, 0, "b: right-1·row = 0")
   assert second.location[:4] == ("cross", 0, 2, "a: right-1·row = -1")
   assert (first.value, second.value) == (3.5, -2.0)
+  selection.strength[0, 0] = 0.0  # a head that attends to nothing
+  (only,) = attention_probes.strongest_line(observation)
+  assert only.location == second.location

@@ -134,7 +134,7 @@ SOMETHING = {
   "train.adam_learning_rate": {"train.optimizer": "muon"},
   "data.fixed_width": {"data.width": "fixed"},
   "data.short_share": {"data.short_longest": 3},
-  "data.seed": {"data.size": 1000},
+  "eval.scratchpad": {"task": "multiply_long"},
   "mixing.kind": HINTED,
   "mixing.weights": HINTED | {"mixing.kind": "weighted"},
   "attention.alpha": {"attention.normalizer": "entmax"},

@@ -202,8 +202,8 @@ def finetuning_run(
 
   A share of the main task's examples is drawn from these inputs, all others as
   in `run`. The learning rate is lower in later rounds if the section says so.
-  The caller gives the initial parameters, those of the round before, to
-  loop.train.
+  The result has no initial parameters: who trains it gives them to loop.train,
+  those of the round before or, in the first round, those of `run`.
 
   Args:
     section: the section `finetune` of the config.

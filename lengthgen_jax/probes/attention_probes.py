@@ -56,13 +56,15 @@ def strongest_line(observation: Observation) -> Iterator[Mean]:
   It tells how ready a head is for calibration, which keeps the lines whose
   score is above calibration.kappa (in self-attention, calibration.kappa_self).
   Here `keep` rules out no line by its score, only by min_cells, reach and
-  min_share. Scores are of samples that are drawn as for calibration, not of the
-  observation's batch.
+  min_share. A head that attends to nothing has no strongest line. Scores are of
+  samples that are drawn as for calibration, not of the observation's batch.
   """
   for site, (lines, selection) in observation.scored_lines().items():
     segments = observation.experiment.site_segments[site]
     scores = np.where(selection.keep, selection.score, -np.inf)
-    for layer, head in np.argwhere(selection.keep.any(axis=-1)):
+    # If a head attends to nothing, every line has strength 0.
+    has_line = selection.keep.any(axis=-1) & selection.strength.any(axis=-1)
+    for layer, head in np.argwhere(has_line):
       best = int(scores[layer, head].argmax())
       line = lines.take(best).describe(segments)
       score = scores[layer, head, best]

@@ -294,11 +294,12 @@ def pool(
   Args:
     rows: rows of one or more runs.
     cell_fields: fields that vary within a curve: those of the columns of a
-      table, or of the x-axis and panels of a figure.
+      table, of the x-axis and panels of a figure, or of the lines and columns
+      of a heat map.
     dependent: conditions that may also vary within a curve because they follow
-      from `cell_fields`: "bits", which is the length in bits, or the run if the
-      x-axis is a config field. A cell has only rows that agree in them with its
-      last row.
+      from `cell_fields`: "bits", which is the length in bits, or the run if a
+      cell field is the method or a config field. A cell has only rows that
+      agree in them with its last row.
     shown: fields that are shown beside the name; only curves that agree in them
       need different names.
   """
