@@ -454,8 +454,10 @@ class SequenceSurvey(Survey[int]):
     ]
     lengths = np.full(task.operands, places)
     parsed = [(items, lengths) for items in inputs]
+    # All are padded to one width, so that one compiled program serves them.
+    bound = max(row.width for group in self.groups for row in group.rows)
     batch = dataset.parsed_batch(
-      task, self.experiment.kind, parsed, row.width, row.width
+      task, self.experiment.kind, parsed, row.width, bound
     )
     exact = np.asarray(model.matches(batch)[1])
     return [
