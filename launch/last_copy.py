@@ -8,9 +8,10 @@ of an item in the list. The first panel shows how much of the attention on
 copies of the item is on outputs, in rows of its last copy and of the one before
 it; the second how many keys that are no copies have a weight; the third the
 share of the runs (all copies of an item, in the sorted list, but for the list's
-largest item) in which the model is wrong. Attention is that of the head that
-tells the last copy from the one before best at the shortest length. The numbers
-of wrong runs are printed too.
+largest item) in which the model is wrong. Attention is that of one head: the
+one that, at the shortest length, best tells the last copy from the one before.
+Of several seeds of a workdir, the best by validation is drawn. The numbers of
+wrong runs are printed too.
 """
 
 import argparse
@@ -21,7 +22,12 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 import lengthgen_jax  # noqa: E402
-from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
+from lengthgen_jax.errors import (  # noqa: E402
+  Parser,
+  UsageError,
+  check,
+  file_errors,
+)
 from lengthgen_jax.pipelines.training_probes import observations  # noqa: E402
 from lengthgen_jax.probes import last_copy  # noqa: E402
 from lengthgen_jax.probes.registry import SORTING  # noqa: E402
@@ -68,7 +74,8 @@ def main(argv: list[str] | None = None) -> int:
           print(
             f"{workdir}, {length} items, {copies} copies: {wrong} of {runs}"
           )
-    print(last_copy.draw(models, args.figure))
+    with file_errors(f"--figure={args.figure}: cannot be written"):
+      print(last_copy.draw(models, args.figure))
   except UsageError as error:
     print(f"last_copy: {error}", file=sys.stderr)
     return 1

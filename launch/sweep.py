@@ -59,14 +59,15 @@ Slot = tuple[str, str]  # a host ("" is this machine), a device ("": all of it)
 
 def main() -> None:
   """Runs the sweep that sys.argv describes, and then makes the report of all
-  results below --root, even if some points failed.
+  results below --root, even if some points failed. If there is no report, a
+  line says why, and the exit code is that of the points.
 
   With --dry-run it only prints which points are done, and the commands of the
   others.
 
   Raises:
     SystemExit: a flag is wrong or a job failed, which the message says; or
-      SIGTERM came.
+      SIGTERM or Ctrl-C came.
   """
   try:
     args = parse(sys.argv[1:])
@@ -85,11 +86,19 @@ def main() -> None:
     for arguments, slot in zip(pending.values(), itertools.cycle(slots)):
       print(shlex.join(command(arguments, slot)), flush=True)
     return
-  for workdir, code in run_jobs(pending.items(), slots):
-    if code:
-      failures.append(str(workdir))
-    else:
-      (workdir / DONE).write_text(json.dumps(pending[workdir]) + "\n")
+  try:
+    for workdir, code in run_jobs(pending.items(), slots):
+      if code:
+        failures.append(str(workdir))
+        continue
+      workdir.mkdir(parents=True, exist_ok=True)  # some modes make none
+      # It is renamed when it is whole, because writing may be interrupted.
+      new = workdir / f"new_{DONE}"
+      new.write_text(json.dumps(pending[workdir]) + "\n")
+      new.replace(workdir / DONE)
+  except KeyboardInterrupt:
+    print("stopped; the same command goes on from here", file=sys.stderr)
+    sys.exit(130)
   subprocess.run([*LENGTHGEN, "--mode=report", f"--workdir={args.root}"])
   if failures:
     sys.exit(f"failed: {', '.join(failures)}")

@@ -131,14 +131,17 @@ class Experiment:
     return width - (1 if self.fixed_width else slack)
 
   def bound(self, width: Width, scaffold: dict) -> Width:
-    """Returns a static size that tests of a width are padded to.
+    """Returns the static `bound` of the Size of tests or typed inputs that have
+    this width: the greatest width that their arrays have room for.
 
     Where arrays may be wider than needed, it is a power of two, at least 64, so
     that one compiled program serves many widths.
     """
     has_matrix = not all(bias.supports_sparse for bias in scaffold.values())
     if has_matrix or self.task.axes > 1 or self.fixed_width is not None:
-      return width  # a matrix ends there, a grid grows with the square
+      # A matrix ends there, a grid grows with the square, and a fixed width is
+      # the only one.
+      return width
     return max(1 << (int(np.max(width)) - 1).bit_length(), 64)
 
   def site_sizes(self, width: Width) -> dict[str, tuple[int, int]]:

@@ -1,6 +1,7 @@
 """The papers' tables: runs, archived rows, pages, and the command for them."""
 
 import importlib
+import json
 import pathlib
 import re
 import shutil
@@ -629,6 +630,15 @@ def test_a_table_is_filled_archived_skipped_and_checked(
     (job,) = runs.jobs_of(["tiny"], "cpu", {name: archived})
     runs.set_aside(job.run, workdir)  # it is of the earlier config
     assert not workdir.exists() and workdir.with_name(f"{name}.old0").exists()
+  shutil.copytree(workdir.with_name(f"{name}.old0"), workdir)
+  run = runs.runs_of("tiny", "cpu")[name]
+  runs.set_aside(run, workdir)  # of the present config: it stays
+  assert workdir.exists()
+  config = json.loads((workdir / "config.json").read_text())
+  text = json.dumps(config | {"of_another_version": 1})
+  (workdir / "config.json").write_text(text)
+  runs.set_aside(run, workdir)
+  assert not workdir.exists() and workdir.with_name(f"{name}.old1").exists()
   # A stranger's check: not the same, or the same to the bit.
   path = results / "rows" / f"{name}.jsonl"
   planted = [one | {"correct": 63, "value": 63 / 64} for one in rows]

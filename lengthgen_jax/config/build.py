@@ -97,11 +97,6 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
       f"bias.kind={config.bias.kind!r}: lines of {site}-attention, and this"
       f" model has {', '.join(sites)}",
     )
-  check(
-    not (config.bias.allow_leak and POSITIONS[config.positions.kind].additive),
-    f"bias.allow_leak: positions.kind={config.positions.kind!r} has no distance"
-    " of later keys; choose positions without a bias on attention",
-  )
   if isinstance(lines := scaffold.get("self"), SiteLines):
     covers_output = np.isin(
       lines.segment, (experiment.task.target_segment, WHOLE)
@@ -463,13 +458,20 @@ def _check_eval(config: ConfigDict) -> None:
 
 def _check_positions_and_encoder(config: ConfigDict, task: Task) -> None:
   """Raises UsageError if the position encoding needs digits and the task has
-  none, or the bias needs an encoder and the model has none."""
+  none, or the bias does not fit the positions, or needs an encoder and the
+  model has none."""
   kind = config.positions.kind
   any_task = [name for name in POSITIONS if not POSITIONS[name].of_digits]
   check(
     task.of_digits or kind in any_task,
     f"positions.kind={kind!r} counts places of digits in numbers, and"
     f" {task.name} has none: choose one of {', '.join(any_task)}",
+  )
+  is_leaky = config.bias.kind != "none" and config.bias.allow_leak
+  check(
+    not (is_leaky and POSITIONS[kind].additive),
+    f"bias.allow_leak: positions.kind={kind!r} has no distance of later keys;"
+    " choose positions without a bias on attention",
   )
   decoder_only = config.model.kind == "decoder_only"
   check(

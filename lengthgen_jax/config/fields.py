@@ -724,8 +724,8 @@ def retrain_config(
 
   Args:
     config: the config of the whole run.
-    seeds: the seeds of the second stage: those of the calibrated bias, or all
-      before it is there.
+    seeds: the seeds of the second stage: those of the calibrated bias or, as
+      long as there is no bias, all seeds of the run.
     file: the path of the bias of these seeds, which is not read here; None for
       no bias.
   """
@@ -781,14 +781,16 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
   """Checks that a field which was set, like "data.fixed_width", has an effect.
 
   Many fields have one only if another field has a certain value. An effect in
-  one stage of --mode=abc is enough.
+  one stage of --mode=abc is enough, whatever the mode is, which is not known
+  here.
 
   Args:
     config: the whole config.
     name: the full name of the field.
 
   Raises:
-    UsageError: the field has no effect; the message says when it has one.
+    UsageError: the field has no effect, and the message says when it has one;
+      or a field that decides this, like positions.kind, is not valid.
   """
   section = name.partition(".")[0]
   tasks = [task for task in TASKS if TASKS[task].section == section]
@@ -799,6 +801,8 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
   field = FIELDS.get(name.removeprefix("retrain."))
   if field is None or field.when is None:
     return
+  # retrain_config divides by the first number of the mesh.
+  FIELDS["mesh"].check_value("mesh", config.mesh)
   stages = [] if name.startswith("retrain.") else [config]
   if name not in CALIBRATED:
     stages.append(retrain_config(config, config.seeds, "bias.npz"))

@@ -161,7 +161,7 @@ def parameters(
   first, second = params["decoder_0"], params["decoder_1"]
   for block in (first, second):
     block["self_attention"]["temperature"] += np.sqrt(config.head_dim)
-  _copy_and_minimum(first["self_attention"], dims, gap)
+  _after_and_minimum(first["self_attention"], dims, gap)
   _write_item_to_output_mlp(first["mlp"], dims)
   copy_value = 0.0 if is_share else -1.0
   _count_and_successor(second["self_attention"], dims, gap, gain, copy_value)
@@ -175,7 +175,7 @@ def parameters(
 # hold items in their first dimensions, and `⊥` in the next one.
 
 
-def _copy_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
+def _after_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
   """Writes the attention of layer 1 in place.
 
   The first head writes `after` at `⊥` and behind it; the second writes to

@@ -51,8 +51,9 @@ class Transformer(nn.Module):
   A decoder-only model reads prompt and output as one sequence. In an
   encoder-decoder the prompt is the source, which the decoder sees by
   cross-attention: encoded, or as it is embedded if there are no encoder layers.
-  All parameters but the heads' are shared by the tasks. Layers are named as in
-  Flaxformer's T5.
+  All parameters but the heads' are shared by the tasks. Most names are those of
+  Flaxformer's T5, but a block is `decoder_0` and no `decoder/layers_0`, and its
+  attention is `self_attention` or `cross_attention`.
 
   Attributes:
     kind: "decoder_only" or "encoder_decoder".
@@ -73,7 +74,8 @@ class Transformer(nn.Module):
     return ("self", "cross", "encoder")
 
   def setup(self) -> None:
-    """Creates the embedding, the blocks and the output heads."""
+    """Creates the embeddings, the position encodings, the blocks, the final
+    normalizations and the output heads."""
     config = self.config
     # Unit variance: no smaller than sinusoids that are added, whose mean
     # square is 1/2.

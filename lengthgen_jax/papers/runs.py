@@ -27,8 +27,8 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax import origin
 from lengthgen_jax.config import load_config
-from lengthgen_jax.config.files import CHANGEABLE
-from lengthgen_jax.errors import check
+from lengthgen_jax.config.files import CHANGEABLE, saved_config
+from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.papers import attention_bias, provenance, task_hinting
 from lengthgen_jax.papers.experiments import SIZES, Run, run_of
 from lengthgen_jax.papers.provenance import Archive, ArchivedRun
@@ -198,7 +198,12 @@ def run_jobs(
     name = job.run.name
     log = root / f"{name}.log" if parallel > 1 else None
     launch = partial(lengthgen, log=log, stop=stop)
-    if not run_job(job, root / name, results, launch):
+    try:
+      is_made = run_job(job, root / name, results, launch)
+    except UsageError as error:  # the other runs are made all the same
+      print(f"{name}: {error}", file=sys.stderr, flush=True)
+      is_made = False
+    if not is_made:
       failures.append(name)
     ended.append(name)
     spent = datetime.timedelta(seconds=round(time.monotonic() - start))
@@ -317,10 +322,18 @@ def lengthgen(
 
 
 def set_aside(run: Run, workdir: pathlib.Path) -> None:
-  """Renames a workdir that was made with another config of the run to
-  WORKDIR.oldN, for the first N = 0, 1, ... that is free."""
-  path = workdir / "config.json"
-  if path.exists() and config_changes(run, json.loads(path.read_text())):
+  """Renames a workdir that was made with another config of the run, so that
+  `lengthgen` would refuse it, to WORKDIR.oldN, for the first N = 0, 1, ... that
+  is free."""
+  try:
+    config = saved_config(workdir)
+    if config is None:
+      return
+    saved = json.loads(config.to_json_best_effort())
+    is_other = bool(config_changes(run, saved, (*CHANGEABLE, "overrides")))
+  except UsageError:  # another version saved it, and this one cannot read it
+    is_other = True
+  if is_other:
     names = (f"{workdir.name}.old{n}" for n in itertools.count())
     workdir.rename(
       next(x for x in map(workdir.with_name, names) if not x.exists())

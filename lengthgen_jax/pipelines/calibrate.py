@@ -226,7 +226,11 @@ def calibrate(
 def _mean_attention(
   section: ConfigDict, model: Model
 ) -> dict[str, list[calibration.MeanAttention]]:
-  """Returns a model's mean attention under every condition, by site."""
+  """Returns a model's mean attention under every condition, by site.
+
+  The mean is over the samples that the model solves. A note is printed that
+  says how many these are.
+  """
   conditions = attention_statistics.conditions(
     section.lengths, model.experiment
   )

@@ -12,7 +12,7 @@ from lengthgen_jax.probes import input_figures, row_figures
 from lengthgen_jax.probes.pages import FigureData, Page, combined
 from lengthgen_jax.probes.registry import ALL, LINES, SORTING, Requirement
 
-COLUMNS = 100  # characters of a line of the summary
+COLUMNS = 100  # characters of a line of the summary that is not of a table
 
 
 class Figure(NamedTuple):
@@ -44,8 +44,9 @@ def _summary(data: FigureData) -> Page:
   """Returns a page with the lines of `data.summary` as text."""
   lines = [data.title, ""]
   for line in data.summary:
-    fits = len(line) <= COLUMNS
-    lines += [line] if fits else textwrap.wrap(line, COLUMNS)
+    # Rows of a table have runs of spaces inside; they are not broken.
+    is_whole = len(line) <= COLUMNS or "   " in line.strip()
+    lines += [line] if is_whole else textwrap.wrap(line, COLUMNS)
   width = max(map(len, lines)) * 0.065 + 0.4
   height = 0.3 + 0.155 * len(lines)
 

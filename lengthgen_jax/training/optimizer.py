@@ -124,7 +124,7 @@ def muon_dimensions(params: optax.Params) -> optax.Params:
 
   def dimensions(path: tuple, leaf: jax.Array) -> MuonDimensionNumbers | None:
     names = [getattr(key, "key", "") for key in path]
-    # FIRE's layers, which are in no block, have such names too.
+    # FIRE, which is in no block, has a layer "out" too.
     is_in_block = names[0].startswith(("encoder_", "decoder_"))
     if not is_in_block or names[-1] != "kernel":
       return None

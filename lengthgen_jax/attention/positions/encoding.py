@@ -116,7 +116,7 @@ class PositionEncoding(nn.Module):
     Args:
       rows, keys: the coordinates of T rows and of S keys.
       causal: whether this is self-attention of the decoder, in which a row sees
-        no later keys unless bias.allow_leak is set.
+        no later keys: bias.allow_leak is refused with an additive encoding.
     """
     return None
 
