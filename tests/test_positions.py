@@ -366,7 +366,7 @@ def test_a_table_too_short_is_refused(kind):
   # Width 4: 10 source tokens; places 0...4, and 29 starts. Test: width 5.
   train, test = (10, 12) if index else (34, 6)
   short = fields | {"positions.table": train - 1}
-  words = f"inputs need {train} positions, but positions.table={train - 1}"
+  words = f"of addition need {train} positions, but positions.table={train - 1}"
   for family in KINDS if not index else ("encoder_decoder",):
     with refuses(words):
       untrained.experiment("addition", family, short)

@@ -179,7 +179,7 @@ class SiteLines(NamedTuple):
     last `recent` keys up to its own. This is for the decoder of an
     encoder-decoder, whose first key is the start token, without transparent
     heads and leaks (`first_leak`); lines to its outputs or to the whole
-    sequence are anchored left, and M is diagonal. Runs on the host.
+    sequence are anchored left, and M is a diagonal matrix. Runs on the host.
 
     Args:
       target: the number of the output's segment.
@@ -196,11 +196,11 @@ class SiteLines(NamedTuple):
     column = np.where(not_identity, 0, intercept[..., -1])
     on_grid_key = grid_row_size * intercept[..., 0] + column
     key = np.where(on_grid, on_grid_key, key) + to_output
-    is_diagonal = matrix[..., 0, 0] == 1
-    is_diagonal &= np.where(not_identity, intercept[..., 0], key) <= 0
+    is_recent = matrix[..., 0, 0] == 1
+    is_recent &= np.where(not_identity, intercept[..., 0], key) <= 0
     spread = grid_row_size * not_identity
-    first = np.where(self.valid & ~is_diagonal, key + spread, 0)
-    recent = np.where(self.valid & is_diagonal, spread - key, 0)
+    first = np.where(self.valid & ~is_recent, key + spread, 0)
+    recent = np.where(self.valid & is_recent, spread - key, 0)
     return int(first.max(initial=0)) + 1, int(recent.max(initial=0)) + 1
 
   def first_leak(self) -> tuple[int, int, int, int, int] | None:

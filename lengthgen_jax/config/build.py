@@ -1,6 +1,8 @@
 """Validates a config, and builds the experiment and the scaffold that it
 describes."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
@@ -68,7 +70,10 @@ def build(config: ConfigDict) -> Experiment:
   random_start = POSITIONS[config.positions.kind].random_start
   start = config.positions.random_start - 1 if random_start else 0
   longest = dataset.widest(widths or lengths.buckets)
-  experiment.check_positions(longest, "training inputs", start)
+  for data_set in experiment.data:  # the inputs of a hint may be longer
+    alone = dataclasses.replace(experiment, data=(data_set,))
+    what = f"training inputs of {data_set.task.name}"
+    alone.check_positions(longest, what, start)
   _check_tests(experiment, config.eval)
   return experiment
 

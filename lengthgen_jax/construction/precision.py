@@ -130,5 +130,6 @@ def round_to_bits(x: jax.Array, bits: jax.Array | int) -> jax.Array:
   they are."""
   if not jnp.issubdtype(x.dtype, jnp.floating):
     return x
+  bits = jnp.minimum(bits, 64)  # no dtype has more, and ldexp would overflow
   fraction, exponent = jnp.frexp(x)  # 0.5 <= |fraction| < 1
   return jnp.ldexp(jnp.round(jnp.ldexp(fraction, bits)), exponent - bits)

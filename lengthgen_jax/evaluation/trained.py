@@ -103,7 +103,7 @@ class Model:
 
     It is None if decoding caches all keys: in decoder-only models, and where
     attention is dense, looks ahead (`allow_leak`), has positions other than a
-    cyclic index, or has a temperature.
+    cyclic index, has a temperature, or has a line whose matrix is not diagonal.
     """
     experiment, plan = self.experiment, self.sparse_plan
     config = experiment.model.config
@@ -118,6 +118,9 @@ class Model:
     if not needs_few_keys:
       return None
     lines = self.scaffold["self"]
+    matrix = np.asarray(lines.matrix)
+    if (matrix * (1 - np.eye(matrix.shape[-1], dtype=int))).any():
+      return None
     return lines.cache_window(experiment.task.target_segment, batch.rows)
 
   def batches(
@@ -408,7 +411,7 @@ def _matches(
   scaffold: dict,
   batch: Batch,
 ) -> tuple[jax.Array, jax.Array]:
-  """Returns the right tokens [B, T] and examples [B], by teacher forcing."""
+  """Computes `Model.matches` in one teacher-forced pass."""
   args = params, scaffold, mesh.shard_batch(batch), experiment.task.name
   return mesh.replicate(experiment.matches(*args, sparse_plan=sparse_plan))
 

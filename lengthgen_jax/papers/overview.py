@@ -123,12 +123,12 @@ def replace_tables(text: str, archive: Archive) -> str:
   """Returns README's text with new tables between the comments START and END.
 
   Raises:
-    UsageError: a comment is missing.
+    UsageError: a comment is missing, or END does not come after START.
   """
-  for comment in (START, END):
-    check(comment in text, f"README.md: has no {comment.strip()}")
-  before, _, tail = text.partition(START)
-  _, _, after = tail.partition(END)
+  before, start, tail = text.partition(START)
+  check(start, f"README.md: has no {START.strip()}")
+  _, end, after = tail.partition(END)
+  check(end, f"README.md: has no {END.strip()} after {START.strip()}")
   parts = "\n".join(
     markdown
     for table in README_TABLES
