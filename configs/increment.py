@@ -31,7 +31,6 @@ ABC = arithmetic.DECODER_ONLY | {
   "data.buckets": (),
   "model.num_heads": 8,
   "model.activation": "relu",
-  "positions.kind": "coordinates",
   "train.steps": 3000,
   "train.batch_size": 128,
   "train.warmup_steps": 200,

@@ -227,8 +227,8 @@ def test_further_segments_of_hints_are_not_exported():
   experiment = untrained.experiment("sort", "decoder_only", fields)
   params = untrained.params(experiment)
   rows = np.asarray(params["segment_embedder"]["embedding"])
-  more = {"segment_embedder": {"embedding": np.concatenate([rows, rows])}}
-  params = export.used_params(params | more, experiment)
+  doubled = {"segment_embedder": {"embedding": np.concatenate([rows, rows])}}
+  params = export.used_params(params | doubled, experiment)
   assert np.array_equal(params["segment_embedder"]["embedding"], rows)
 
 

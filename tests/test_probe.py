@@ -134,19 +134,21 @@ def test_no_line_is_measured_at_lengths_beyond_those_of_training(
   assert lengths == {2, model.experiment.train_length}
 
 
-def test_the_strongest_line_of_every_head_is_watched(
-  trained_run, trained_states
-):
+def watched_rows(run, states):
+  """Rows of the probes that watch a training, in its present states."""
   config = changed(
     "probe.every=2", "probe.samples=12", "calibration.lengths=()"
   )
   watch = training_probes.make_watcher(
-    config.probe,
-    config.calibration,
-    trained_run.experiment,
-    trained_run.scaffold,
+    config.probe, config.calibration, run.experiment, run.scaffold
   )
-  rows = watch(trained_run, trained_states)
+  return watch(run, states)
+
+
+def test_the_strongest_line_of_every_head_is_watched(
+  trained_run, trained_states
+):
+  rows = watched_rows(trained_run, trained_states)
   assert {row["metric"] for row in rows} == {"strongest_line"}
   assert {row["step"] for row in rows} == set(trained_states.step.tolist())
   heads = [(r["seed"], r["part"], r["layer"], r["head"]) for r in rows]
@@ -159,16 +161,7 @@ def test_the_strongest_line_of_every_head_is_watched(
 def test_a_probe_of_lines_is_watched(trained_run, trained_states, monkeypatch):
   lined = Probe(interventions.intact, LINES, "EM", watched=True)
   monkeypatch.setitem(PROBES, "lined", lined)
-  config = changed(
-    "probe.every=2", "probe.samples=12", "calibration.lengths=()"
-  )
-  watch = training_probes.make_watcher(
-    config.probe,
-    config.calibration,
-    trained_run.experiment,
-    trained_run.scaffold,
-  )
-  rows = watch(trained_run, trained_states)
+  rows = watched_rows(trained_run, trained_states)
   assert {row["metric"] for row in rows} == {"strongest_line", "lined"}
 
 

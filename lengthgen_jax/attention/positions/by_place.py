@@ -25,9 +25,8 @@ class SinusoidalCoordinates(PositionEncoding):
   of its operand. A decoder input has the place of the output that it must
   predict, counted from the left. With the index instead of the place,
   decoder-only models do not learn addition here. An axis along which a token's
-  segment does not extend
-  contributes nothing: the last digits of two operands on different axes would
-  otherwise look alike.
+  segment does not extend contributes nothing: the last digits of two operands
+  on different axes would otherwise look alike.
   """
 
   def embed(
