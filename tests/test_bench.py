@@ -197,7 +197,7 @@ def test_the_table_says_rates_and_ratios(tmp_path):
 
 
 def test_one_command_times_the_training_of_its_config(tmp_path, monkeypatch):
-  monkeypatch.setattr(timing, "SQUARE_SIZES", (64,))
+  monkeypatch.setattr(timing, "SQUARE_SIZES", {True: (64,)})
   done = command.inside(
     command.TINY,
     "--mode=bench",

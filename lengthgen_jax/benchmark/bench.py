@@ -87,7 +87,8 @@ def measure(
   rows: list[dict] = []
   skipped: dict[str, str] = {}
   results = {"version": lengthgen_jax.__version__}
-  results |= timing.describe_device(workload.experiment.model.config.dtype)
+  model_config = workload.experiment.model.config
+  results |= timing.describe_device(model_config.dtype, model_config.precision)
   results |= {"rows": rows, "skipped": skipped}
   for name in section.only or BENCHMARKS:
     try:

@@ -10,7 +10,7 @@ if one exceeds TOLERANCE.
 
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,8 @@ class Computation(NamedTuple):
 
   Attributes:
     name: what is computed, for the table.
-    function: a function of `arguments` that jax.jit can compile.
+    function: a function of `arguments` that jax.jit can compile. It returns a
+      tuple of parts, which are pytrees of arrays.
     arguments: pytrees of NumPy arrays.
   """
 
@@ -60,7 +61,7 @@ class Comparison(NamedTuple):
 
   Attributes:
     name: what was computed.
-    difference: the greatest `relative_difference` of two arrays.
+    difference: the greatest `relative_difference` of two parts.
     is_close: whether the difference is at most TOLERANCE; not if it is NaN.
   """
 
@@ -79,17 +80,26 @@ def compare(
     with jax.default_device(jax_device):
       arguments = jax.device_put(computation.arguments, jax_device)
       results.append(jax.device_get(jax.jit(computation.function)(*arguments)))
-  differences = jax.tree.map(relative_difference, *results)
+  differences = [
+    relative_difference(*parts) for parts in zip(*results, strict=True)
+  ]
   # This is NaN if any difference is; Python's max would not be.
-  difference = float(np.max(jax.tree.leaves(differences)))
+  difference = float(np.max(differences))
   return Comparison(computation.name, difference, difference <= TOLERANCE)
 
 
-def relative_difference(x: np.ndarray, y: np.ndarray) -> float:
-  """Returns the greatest absolute difference of two arrays, divided by the
-  greatest absolute value of the second."""
-  scale = max(float(np.abs(y).max()), 1e-30)
-  return float(np.abs(np.asarray(x, float) - y).max()) / scale
+def relative_difference(x: Any, y: Any) -> float:
+  """Returns the greatest absolute difference of two pytrees of arrays, divided
+  by the greatest absolute value in the second.
+
+  The arrays of a pytree are compared by one scale because some gradients are
+  zero but for rounding: softmax does not depend on the key's bias.
+  """
+  flatten = lambda tree: np.concatenate(
+    [np.asarray(leaf, float).ravel() for leaf in jax.tree.leaves(tree)]
+  )
+  x, y = flatten(x), flatten(y)
+  return float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-30))
 
 
 def attention(is_sparse: bool) -> Computation:
@@ -111,9 +121,9 @@ def attention(is_sparse: bool) -> Computation:
     bias = SparseBias(values, permutations[..., :keys_of_row].astype(np.int32))
   else:
     bias = DenseBias(values)
-  function = lambda query, key, value, bias: attend(
-    query, key, value, bias, None, "highest"
-  )[0]
+  function = lambda query, key, value, bias: (
+    attend(query, key, value, bias, None, "highest")[0],
+  )
   name = "attention along lines" if is_sparse else "dense attention"
   return Computation(name, function, (query, key, value, bias))
 

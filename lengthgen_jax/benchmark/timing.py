@@ -7,6 +7,7 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +19,9 @@ from jax.extend import core
 from lengthgen_jax import memory
 
 GIB = 1 << 30
-SQUARE_SIZES = (1024, 2048)  # of the square matrices of `peak_flops`
+# Sizes of the square matrices of `peak_flops`, on a CPU and on an accelerator,
+# which needs more than a CPU to be busy.
+SQUARE_SIZES = {True: (1024, 2048), False: (2048, 8192)}
 
 
 class Case(NamedTuple):
@@ -217,12 +220,12 @@ def _bind(cpus: list[int]) -> None:
 # The device.
 
 
-def describe_device(dtype: str) -> dict:
+def describe_device(dtype: str, precision: str) -> dict:
   """Returns the fields of bench.json that describe this machine; matrix
   products are timed for its "peak_flops".
 
   Args:
-    dtype: the dtype of the matrices of `peak_flops`.
+    dtype, precision: of the matrix products of `peak_flops`.
   """
   device = jax.devices()[0]
   is_cpu = device.platform == "cpu"
@@ -233,7 +236,7 @@ def describe_device(dtype: str) -> dict:
     "cpus": len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count(),
     "load": os.getloadavg()[0],  # over the last minute
     "jax": jax.__version__,
-    "peak_flops": peak_flops(dtype),
+    "peak_flops": peak_flops(dtype, precision),
   }
 
 
@@ -245,13 +248,19 @@ def cpu_name() -> str:
   return names[0].partition(":")[2].strip() if names else "CPU"
 
 
-def peak_flops(dtype: str) -> float:
+def peak_flops(dtype: str, precision: str) -> float:
   """Returns the FLOP/s of the fastest product of two square matrices, which it
-  measures for each of SQUARE_SIZES."""
+  measures for each of this device's SQUARE_SIZES.
+
+  Args:
+    dtype: the dtype of the matrices.
+    precision: JAX's precision of the product, like "highest".
+  """
   rates = []
-  for size in SQUARE_SIZES:
+  square = partial(jnp.matmul, precision=precision)
+  for size in SQUARE_SIZES[jax.default_backend() == "cpu"]:
     x = jnp.ones((size, size), dtype)
-    case = Case("peak", "", lambda x: x @ x, (x,), trip_count=1)
+    case = Case("peak", "", square, (x, x), trip_count=1)
     compiled = compile_case(case)
     time_in_turns([compiled], 5, math.inf)
     rates.append(compiled.flops / min(compiled.wall_seconds))
