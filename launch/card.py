@@ -187,8 +187,9 @@ def table_jobs(results: pathlib.Path, dry_run: bool) -> list[runs.Job]:
   """Returns the jobs of RUNS that are not archived in `results` with their
   present config and probes.
 
-  They are jobs of launch/tables.py, so that their rows count there; those of a
-  dry run are tiny.
+  They are jobs of launch/tables.py, so that their rows count there. Those of a
+  dry run are tiny; what a dry run archived has another config, so that the next
+  one repeats it.
 
   Raises:
     UsageError: the archive cannot be read.

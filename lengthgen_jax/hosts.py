@@ -124,7 +124,7 @@ def _check_flags(
     )
   host, _, port = coordinator.rpartition(":")
   check(
-    host and port.isdigit() and int(port) < 1 << 16,
+    host and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16,
     f"--coordinator={coordinator}: must be HOST:PORT, like 10.0.0.1:1234",
   )
   check(

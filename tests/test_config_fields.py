@@ -163,6 +163,13 @@ def test_field_that_changes_nothing_is_refused(name):
   fields.check_has_effect(after(config, changes), name)
 
 
+def test_a_field_without_a_value_is_refused():
+  config = default_config()
+  config.train.steps = None  # ConfigDict takes it for every type
+  with refuses("train.steps=None", "must have a value"):
+    fields.check_fields(config)
+
+
 def test_field_of_another_task_is_refused():
   with refuses("sort.alphabet", "it is for task=sort"):
     fields.check_has_effect(default_config(), "sort.alphabet")

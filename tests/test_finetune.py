@@ -159,6 +159,18 @@ def test_a_share_without_an_example_of_the_main_task_is_refused():
     finetune.check_config(config)
 
 
+def test_a_fixed_width_for_longer_numbers_is_refused():
+  fields = {"finetune.rounds": 1, "data.width": "fixed"}
+  fields |= {"data.train_length": 6, "data.fixed_width": 7}
+  config = untrained.config(fields=fields)
+  finetune.check_config(config)
+  config.data.fixed_width = 21
+  with refuses("retrain.data.width='fixed'", "retrain.data.fixed_width=7"):
+    finetune.check_config(config, "retrain.")
+  config.finetune.rounds = 0
+  finetune.check_config(config)
+
+
 def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:
   """A round in which a seed 0 trains on so many inputs of either kind."""
   folder.mkdir()

@@ -160,6 +160,10 @@ def test_a_port_that_is_taken_is_named(tmp_path):
       "--coordinator=here: must be HOST:PORT",
     ),
     (
+      "--multihost --coordinator=here:0 --processes=2 --process=0",
+      "--coordinator=here:0: must be HOST:PORT",
+    ),
+    (
       "--multihost --coordinator=here:99 --processes=2 --process=2",
       "--process=2: must be from 0 to 1",
     ),

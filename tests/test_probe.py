@@ -183,20 +183,20 @@ def test_a_model_is_trained_again_without_each_line(
     lambda _: few | {of_a_head: lines[of_a_head]},
   )
   train = dataclasses.replace(trained_run.train, steps=4, chunk=4)
-  run = dataclasses.replace(trained_run, train=train)
+  run = dataclasses.replace(trained_run, train=train, folder=tmp_path)
   train_run, line_runs = loop.train, []
   monkeypatch.setattr(
     loop, "train", lambda run: line_runs.append(run) or train_run(run)
   )
   config = changed("probe.causal_length=2", "probe.samples=8")
-  means = list(probe.retrained(run, tmp_path, model, config))
+  means = list(probe.retrained(run, model, config))
   assert [(mean.part, mean.line, mean.count) for mean in means] == [
     (line.part, line.line, 8) for line in few
   ]
   assert len({line_run.folder for line_run in line_runs}) == len(line_runs) == 2
   for line_run, (line, entries) in zip(line_runs, few.items(), strict=True):
     assert line_run.seeds == (1,)
-    assert line_run.folder.parent == tmp_path / "without"
+    assert line_run.folder.parent == tmp_path / "without" / "seed_1"
     for site, bias in line_run.scaffold.items():
       was_valid = np.asarray(model.scaffold[site].valid)
       is_valid = np.asarray(bias.valid)[0]

@@ -7,8 +7,10 @@ import shutil
 
 import command
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import untrained
 from command import REPOSITORY, inside
 
 from lengthgen_jax import register
@@ -19,10 +21,11 @@ from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.attention.temperature import TEMPERATURES, Temperature
 from lengthgen_jax.config import build, default_config
 from lengthgen_jax.errors import UsageError
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes.registry import ALL, PROBES, Probe
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.arithmetic import Addition, ArithmeticTask
-from lengthgen_jax.tasks.automata import Modular
+from lengthgen_jax.tasks.automata import Copy, Modular
 from lengthgen_jax.tasks.items import ItemTask, uniform
 from lengthgen_jax.training.optimizer import Optimizer
 
@@ -249,17 +252,59 @@ def test_transducer_that_leaves_its_states_is_refused():
     def step(self, state, symbols):
       return state, symbols["a"]
 
+  class Numpy(Addition):
+    name = "numpy_alone"
+
+    def step(self, state, symbols):
+      return np.where(symbols[0], state, state), symbols[0]
+
+  class Floating(Addition):
+    name = "floating"
+
+    def step(self, state, symbols):
+      return jnp.floor(sum(symbols) / 10), symbols[0]
+
+  class Constant(Addition):
+    name = "constant"
+
+    def step(self, state, symbols):
+      return 0, symbols[0]
+
   class Foreign(Addition):
     name, initial_state = "foreign", 5
 
   for task, words in (
     (Leaky, "step.state, symbols. goes to 2, which"),
     (Failing, "step.state, symbols. fails with TypeError"),
+    (Numpy, "step.state, symbols. fails with TracerArrayConversionError"),
+    (Floating, "step.state, symbols. fails with TypeError"),
+    (Constant, "step.state, symbols. .*"),
     (Foreign, "its initial state, 5, is not one"),
   ):
     register.task(task)
     with pytest.raises(UsageError, match=words):
       build.build(default_config(task.name))
+
+
+def test_given_tokens_are_decoded_in_one_sequence_alone():
+  class Prompted(Copy):
+    name = "prompted"
+
+    def from_items(self, items, size):
+      return super().from_items(items, size)._replace(prefix_length=1)
+
+  register.task(Prompted)
+  config = default_config("prompted")
+  for kind in ("decoder_only", "encoder_decoder"):
+    config.model.kind = kind
+    experiment = build.build(config)
+    model = Model(experiment, {}, untrained.params(experiment))
+    if kind == "decoder_only":
+      (answer,) = model.answers(["1 2 3"])
+      assert len(answer.split()) == 2  # of three outputs the first is given
+    else:
+      with pytest.raises(UsageError, match="choose model.kind='decoder_only'"):
+        model.answers(["1 2 3"])
 
 
 def test_a_bias_of_a_site_that_the_model_lacks_is_refused():

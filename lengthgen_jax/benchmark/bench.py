@@ -58,12 +58,13 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 def every_program_compiled() -> Iterator[None]:
   """Returns a context in which JAX's persistent compilation cache is off, so
   that compilation is measured."""
+  was_enabled = jax.config.values["jax_enable_compilation_cache"]
   jax.config.update("jax_enable_compilation_cache", False)
   compilation_cache.reset_cache()  # else a cache that was used stays on
   try:
     yield
   finally:
-    jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_enable_compilation_cache", was_enabled)
     compilation_cache.reset_cache()
 
 

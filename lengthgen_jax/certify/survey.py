@@ -475,8 +475,11 @@ class SequenceSurvey(Survey[int]):
   ) -> list[str]:
     experiment, texts = self.experiment, []
     longest = experiment.task.units(experiment.train_length)
-    zero_places = -experiment.nonzero_places(0)  # the same at every width
-    rows = [row for row in group.rows if row.width - zero_places <= longest]
+    rows = [
+      row
+      for row in group.rows
+      if experiment.nonzero_places(row.width) <= longest
+    ]
     if not rows:
       return []
     for _ in range(count):

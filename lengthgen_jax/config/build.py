@@ -3,6 +3,7 @@ describes."""
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
@@ -145,20 +146,25 @@ def _tasks(config: ConfigDict) -> list[Task]:
 
 
 def _check_transducer(task: Task) -> None:
-  """Raises UsageError if `step` of a user's transducer fails, or if it begins
-  in or goes to a state that `states` does not have."""
+  """Raises UsageError if `step` of a user's transducer fails, on numpy arrays
+  or compiled by JAX, returns arrays of another shape, or if the transducer
+  begins in or goes to a state that `states` does not have."""
   symbols = [task.first_item + np.arange(task.base)] * task.operands
   state, *columns = np.meshgrid(np.array(task.states), *symbols)
   reason = f"task={task.name!r}: step(state, symbols)"
   try:
-    next_state, _ = task.step(
-      jnp.asarray(state), list(map(jnp.asarray, columns))
-    )
+    next_state, output = task.step(state, columns)  # as certificates do
+    no_symbols = jnp.zeros((task.operands, 1), jnp.int32)
+    jax.eval_shape(task.transduce, no_symbols)  # as training does
   except Exception as error:
     line = (str(error).splitlines() or [""])[0]
     raise UsageError(
       f"{reason} fails with {type(error).__name__}: {line}"
     ) from error
+  check(
+    {np.shape(next_state), np.shape(output)} == {state.shape},
+    f"{reason} must return two arrays of the shape of its arguments",
+  )
   check(
     task.initial_state in task.states,
     f"task={task.name!r}: its initial state, {task.initial_state}, is not one"

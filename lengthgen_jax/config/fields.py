@@ -623,8 +623,9 @@ RETRAIN = {
 def default_config(task: str = "addition") -> ConfigDict:
   """Returns the default config of a task, that of a small vanilla model.
 
-  It has the sections of all tasks, so that its field `task` can be changed.
-  `check_fields` refuses an unknown task.
+  It has the sections of all tasks, so that its field `task` can be changed; but
+  eval.test_sets names the first test set of the task that is given here, and
+  may have to be changed too. `check_fields` refuses an unknown task.
 
   Raises:
     UsageError: a registered task has a section that is called like another
@@ -774,6 +775,7 @@ def check_fields(config: ConfigDict) -> None:
     finite = not isinstance(value, float) or math.isfinite(value)
     check(finite, f"{name}={value}: must be finite")
   for name, field in FIELDS.items():
+    check(values[name] is not None, f"{name}=None: must have a value")
     field.check_value(name, values[name])
 
 

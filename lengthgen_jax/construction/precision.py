@@ -87,9 +87,9 @@ def hardest_lists(alphabet: int, length: int) -> list[list[int]]:
   They are a chosen set, and not a proven worst case. One family is c copies of
   1 followed by 2s, for c = 1, every multiple of an eighth of the length up to
   all of it, and one less than the length; the other is one item v followed by
-  copies of v + 1, for every v. Other orders are not tried: what a row of the
-  prompt sees of earlier ones goes to the dimensions that weights.py calls
-  `next s`, which layer 2 does not attend to, but for the scale of layer
+  copies of v + 1, for every v above 1. Other orders are not tried: what a row
+  of the prompt sees of earlier ones goes to the dimensions that weights.py
+  calls `next s`, which layer 2 does not attend to, but for the scale of layer
   normalization, if there is one.
 
   Args:
@@ -99,7 +99,7 @@ def hardest_lists(alphabet: int, length: int) -> list[list[int]]:
   index = np.arange(length)
   counts = [*(max(length * k // 8, 1) for k in range(9)), length - 1]
   ones_and_twos = [(index >= count) + 1 for count in counts]
-  one_smaller = [(index >= 1) + value for value in range(1, alphabet)]
+  one_smaller = [(index >= 1) + value for value in range(2, alphabet)]
   return [items.tolist() for items in (*ones_and_twos, *one_smaller)]
 
 

@@ -146,11 +146,11 @@ def stream(
   cache.
 
   This is for an encoder-decoder without encoder layers and temperatures, whose
-  attention follows lines alone and sees no later outputs (bias.allow_leak is
-  not set), and which has no positions, or a cyclic index alone; of other
-  models, evaluation.trained.Model.cache_window is None. So a source key is a
-  function of its token, its segment and its phase (the index modulo the
-  period), and is looked up in a table when a row sees it.
+  attention follows lines alone, whose M is diagonal, and sees no later outputs
+  (bias.allow_leak is not set), and which has no positions, or a cyclic index
+  alone; of other models, evaluation.trained.Model.cache_window is None. So a
+  source key is a function of its token, its segment and its phase (the index
+  modulo the period), and is looked up in a table when a row sees it.
 
   Args:
     experiment, params, scaffold, batch, num_outputs, stop: as in `greedy`.

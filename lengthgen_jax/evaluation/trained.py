@@ -211,7 +211,17 @@ class Model:
 
   def greedy(self, batch: Batch, stop: int | None) -> np.ndarray:
     """Returns the outputs [B, T] of greedy decoding, up to the token `stop` if
-    it is not None; see `decode.greedy`."""
+    it is not None; see `decode.greedy`.
+
+    Raises:
+      UsageError: the outputs of an encoder-decoder begin with given tokens.
+    """
+    check(
+      self.experiment.kind == "decoder_only"
+      or not np.asarray(batch.first_scored).any(),
+      f"outputs of {self.experiment.task.name} begin with given tokens, which"
+      " only decoder-only models decode: choose model.kind='decoder_only'",
+    )
     output_count = int(np.asarray(batch.weight).sum(axis=1).max())
     count, rows = batch.inputs.shape
     window = self.cache_window(batch)

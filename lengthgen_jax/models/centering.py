@@ -70,9 +70,10 @@ def _center_embeddings(config: ModelConfig, params: dict) -> None:
   Without encoder layers, keys and values of cross-attention are linear in the
   embeddings themselves. What they lose is then added to their kernels: for
   embeddings E [V, D] with means m [V] and a kernel W [D, K], E'·W' = E·W holds
-  for E' = E - m and W' = W + X, if E'·X = m·(the sums of W's columns). Nothing
-  is moved if that has no solution or one that costs digits, if these models
-  have positions or segments, or if the user's own encoding embeds tokens.
+  for E' = E - m and W' = W + X, if E'·X = m·(the sums of W's columns). In a
+  model with such cross-attention nothing is moved if that has no solution or
+  one that costs digits, or if there are positions or segments. In no model is
+  anything moved if the user's own encoding embeds tokens.
   """
   embed = POSITIONS[config.positions.kind].embed
   if not embed.__module__.startswith("lengthgen_jax."):

@@ -282,6 +282,7 @@ PROTOCOL = [
         ("NAPE", "nape", SOFTMAX_PUBLISHED[task]),
         ("ASEntmax", "asentmax", ASENTMAX_PUBLISHED[task]),
       )
+      if published or task != "mqmtar"  # which none fits with so few steps
     ),
     *ours,
   )
@@ -455,7 +456,9 @@ FURTHER_TABLES = {
     " token, the best of three seeds and several learning rates, quoted by"
     " replications; its softmax is taken to have NAPE. Ours: repetition data in"
     " sorting where it is not said to be uniform, no positions in sorting; copy"
-    " and reverse by ABC.",
+    " and reverse by ABC. Recall is fitted by none in these steps (RoPE is left"
+    " out), nor by our best from contexts of 2 to 64 tokens (seed 0, 5 500"
+    " steps: 16 % of these are right).",
     PROTOCOL,
     source="ASEntmax",
     sizes=CPU,

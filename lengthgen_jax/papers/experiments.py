@@ -218,11 +218,11 @@ def eval_fields(
 ) -> dict[str, Any]:
   """Returns {field: value} of the config fields that say how a run is tested.
 
-  The first part of the name decides, for increment and sort with the options
-  of the preset; for the runs of configs/arithmetic.py, whose names begin with
-  the task, the options do. Those of them that have a bias of lines, neither of
-  the options `fixed` and `paper_model`, and no overrides are tested on hard
-  inputs too, and at size "cpu" on longer ones.
+  The first part of the name decides, for increment and sort with the parts that
+  follow; for the runs of configs/arithmetic.py, whose names begin with the
+  task, the preset's options do. Those that have a bias of lines, neither of the
+  options `fixed` and `paper_model`, and no overrides are tested on hard inputs
+  too, and at size "cpu" on longer ones.
 
   Args:
     parts: the parts of the run's name before its overrides, like ["addition",

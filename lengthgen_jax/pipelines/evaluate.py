@@ -89,9 +89,7 @@ def draw_figures(
       config, folder, *(trained_stage.runs[0] for trained_stage in stages[:2])
     )
   elif config.bias.kind == "window" and models[0].experiment.task.axes == 1:
-    extra_figures = run_figures.draw_window(
-      models[0], config.data.train_length, folder
-    )
+    extra_figures = run_figures.draw_window(models[0], folder)
   if config.eval.precisions:
     experiment = models[0].experiment
     extra_figures.append(measure_precisions(config, folder, experiment))

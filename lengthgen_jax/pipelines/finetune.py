@@ -32,7 +32,8 @@ def check_config(config: ConfigDict, prefix: str = "") -> None:
 
   Raises:
     UsageError: the config has rounds of finetuning and more than one bucket,
-      or finetune.share leaves none of the main task's examples in a batch.
+      or a fixed width for longer operands than in training; or finetune.share
+      leaves none of the main task's examples in a batch.
   """
   batch_size, share = config.train.batch_size, config.finetune.share
   count = batch_size  # of the main task's examples
@@ -44,7 +45,16 @@ def check_config(config: ConfigDict, prefix: str = "") -> None:
     f"finetune.share={share}: no example of the main task's {count} in"
     f" {prefix}train.batch_size={batch_size}; choose a larger share",
   )
-  buckets = tuple(config.data.buckets)
+  data = config.data
+  check(
+    not config.finetune.rounds
+    or data.width != "fixed"
+    or data.fixed_width - 1 <= data.train_length,
+    f"finetune.rounds: with {prefix}data.width='fixed' inputs as short as in"
+    f" training are not found; choose 0, or {prefix}data.fixed_width="
+    f"{data.train_length + 1}",
+  )
+  buckets = tuple(data.buckets)
   check(
     not config.finetune.rounds or len(buckets) < 2,
     "finetune.rounds: finetuning needs inputs of one bucket, not"

@@ -45,8 +45,8 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Probes the models of a workdir's stage; returns the exit code, 0.
 
   It adds rows to probes.jsonl and draws figures; with probe.activations it
-  writes activations.npz, and with probe.retrain it trains in the folder
-  "without".
+  writes activations.npz, and with probe.retrain it trains in a folder
+  "without", in that of the stage's training.
 
   Args:
     config: the config of the workdir; its section `probe` says which stage, and
@@ -76,7 +76,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   ]
   if section.retrain:
     conditions = _conditions(stage, model, _causal_length(section, model))
-    for mean in retrained(stage.runs[0], folder, model, stage.config):
+    for mean in retrained(stage.runs[0], model, stage.config):
       rows.append(conditions | _row("retrained_without_line", mean))
   records.merge(folder / "probes.jsonl", rows)
   text = summary(rows, model.seed)
@@ -261,19 +261,18 @@ def _logs(
 
 
 def retrained(
-  run: loop.Run, folder: pathlib.Path, model: Model, config: ConfigDict
+  run: loop.Run, model: Model, config: ConfigDict
 ) -> Iterator[Mean]:
   """Trains a model again without each line, and measures its exact match.
 
   A model that fails when a line is taken from it might have learned to do
   without that line if it had been trained so. The line is left out of every
-  head. W/without has a training for each line, from random parameters,
-  even if retrain.start=interpolated.
+  head. The folder without/seed_N in that of the run has a training for each
+  line, from random parameters, even if retrain.start=interpolated.
 
   Args:
     run: the training of `model`, which is done again for its seed; rounds of
       finetuning are not.
-    folder: the workdir.
     model: a trained model whose bias is lines.
     config: the whole config of the model.
 
@@ -300,7 +299,7 @@ def retrained(
       run,
       seeds=(model.seed,),
       scaffold=closed,
-      folder=folder / "without" / name,
+      folder=run.folder / "without" / f"seed_{model.seed}" / name,
       keep=1,
       sparse_plan=run.experiment.sparse_training_plan(closed),
       watch=None,

@@ -133,20 +133,18 @@ def draw_biases(
   ]
 
 
-def draw_window(
-  model: Model, length: int, folder: pathlib.Path
-) -> list[pathlib.Path]:
-  """Draws the bias of a windowed model (ABS paper, figure 3) at a length.
+def draw_window(model: Model, folder: pathlib.Path) -> list[pathlib.Path]:
+  """Draws the bias of a windowed model (ABS paper, figure 3) at the longest
+  length of its training.
 
   Args:
     model: a trained model with a window as its bias, of a task with one axis.
-    length: the length of the input as in configs, in decimal digits or items.
     folder: the workdir, which has the figures in its folder `figures`.
 
   Returns:
     The paths of the figures, one for each decoder site with a bias.
   """
-  experiment = model.experiment
+  experiment, length = model.experiment, model.experiment.train_length
   width, units = experiment.test_width(length), experiment.task.units(length)
   condition = attention_statistics.Condition(width, units)
   batch = attention_statistics.sample_batch(

@@ -55,7 +55,9 @@ def by_method(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
   panel for each test set and each set of conditions; returns the figure's path.
 
   Methods may differ in the conditions of `summary.BY_CONFIG`, like the training
-  length. This is for more methods than a reader could tell apart as curves.
+  length. Of several runs of one method, the last one in `rows` that was tested
+  at a length counts there, even if the others have other seeds. This is for
+  more methods than a reader could tell apart as curves.
   """
   dependent = ("bits", *BY_CONFIG)
   curves = pool(of_metric(rows, "em"), ("method", "length"), dependent)

@@ -230,7 +230,6 @@ def permuted(index: jax.Array, seed: int) -> jax.Array:
     mixed = (mixed ^ (mixed >> 12)) * jnp.uint32(0x297A2D39)
     return right, left ^ ((mixed ^ (mixed >> 15)) & mask)
 
-  # A loop, because XLA takes seconds to compile the unrolled rounds.
   halves = index >> half, index & mask
   left, right = jax.lax.fori_loop(0, 6, one_round, halves)
   return ((left << half) | right).astype(jnp.int32)
