@@ -899,9 +899,9 @@ def test_the_bounds_hold_in_the_worst_directions(tmp_path, e):
       mlp = lambda z, e, t=is_tight: model.mlp("decoder_0/mlp", z, e, t)
       moved = largest_change(lambda z, f=mlp: f(z[None], zero)[0][0], x[0], e)
       ratios["mlp"].append(moved / mlp(x, error)[1][0])
-    norm = functools.partial(model.normalize, "decoder_norm")
-    moved = largest_change(lambda z, f=norm: f(z[None], zero)[0][0], x[0], e)
-    ratios["normalize"].append(moved / norm(x, error)[1][0])
+    norm = lambda z: model.normalize(z[None], zero)[0][0]
+    moved = largest_change(norm, x[0], e)
+    ratios["normalize"].append(moved / model.normalize(x, error)[1][0])
     target = np.array([3])
     pair = lambda z, t=target: (
       model.logits(z[None], zero, t)[0][:1, 3:5] @ [1, -1]
@@ -953,28 +953,31 @@ def test_the_bounds_hold_for_coarse_arithmetic(tmp_path, monkeypatch):
   monkeypatch.setattr(checker, "UNIT", 2.0**-16)
   zero = np.zeros(20)
   x = rounded(rng.normal(size=(20, 16)))
+  for name, array in model.params.items():
+    model.params[name] = rounded(array)
 
-  scale, bias = (
-    rounded(model.params[f"decoder_norm/{s}"]) for s in ("scale", "bias")
-  )
-  model.params |= {"decoder_norm/scale": scale, "decoder_norm/bias": bias}
-  mean = rounded(sum_in_order(x) / 16)
-  square = rounded(sum_in_order(x * x) / 16)
-  variance = rounded(square - rounded(mean * mean))
-  factor = rounded(1 / np.sqrt(rounded(variance + 1e-6)))[:, None]
-  y = rounded(rounded(x - mean[:, None]) * rounded(factor * scale))
-  y = rounded(y + bias)
-  exact, bound = model.normalize("decoder_norm", x, zero)
-  assert (np.linalg.norm(y - exact, axis=1) <= bound).all()
+  def norm(name, x):
+    scale, bias = (model.params[f"{name}/{s}"] for s in ("scale", "bias"))
+    mean = rounded(sum_in_order(x) / 16)
+    square = rounded(sum_in_order(x * x) / 16)
+    variance = rounded(square - rounded(mean * mean))
+    factor = rounded(1 / np.sqrt(rounded(variance + 1e-6)))[:, None]
+    y = rounded(rounded(x - mean[:, None]) * rounded(factor * scale))
+    return rounded(y + bias)
 
-  path = "decoder_0/mlp"
-  for name in ("wi/kernel", "wi/bias", "wo/kernel", "wo/bias"):
-    model.params[f"{path}/{name}"] = rounded(model.params[f"{path}/{name}"])
-  dense = lambda x, name: rounded(
-    sum_in_order(x[:, None] * model.params[f"{path}/{name}/kernel"].T)
-    + model.params[f"{path}/{name}/bias"]
+  dense = lambda name, x: rounded(
+    sum_in_order(x[:, None] * model.params[f"{name}/kernel"].T)
+    + model.params[f"{name}/bias"]
   )
-  y = dense(np.maximum(dense(x, "wi"), 0), "wo")
-  exact, bound = model.mlp(path, x, zero, True)
-  assert (np.linalg.norm(y - exact, axis=1) <= bound).all()
-  assert (np.linalg.norm(y - exact, axis=1) > 1e-3 * bound).all()
+  y = dense(model.output_head, norm("decoder_norm", x))
+  hidden, error = model.normalize(x, zero)
+  exact, bound = model.dense(model.output_head, hidden, error)
+  _, _, norms, _ = model.dense_weights(model.output_head, 16)
+  change = np.linalg.norm(y - exact[:, 0], axis=1)
+  assert (change <= bound[:, 0] + norms * error).all()
+
+  hidden = dense("decoder_0/mlp/wi", norm("decoder_0/pre_mlp_layer_norm", x))
+  y = dense("decoder_0/mlp/wo", np.maximum(hidden, 0))
+  exact, bound = model.mlp("decoder_0/mlp", *model.normalize(x, zero), True)
+  change = np.linalg.norm(y - exact, axis=1)
+  assert (change <= bound).all() and (change > 1e-3 * bound).all()

@@ -112,7 +112,8 @@ def is_covered(model, site, line):
   diagonal, of -1, 0 and 1. As the token to predict, of whatever segment, moves
   from one column to the next, the key moves in the same direction or stays;
   from one row of a grid to the next, it moves by one row in a segment that
-  extends along these, else stays.
+  extends along these, else stays. Or it is the mark that an operand begins
+  with, whose embedding cross-attention reads in all rows.
   Keys that causality hides from a row do not count."""
   axes, output = model.task.directions, model.task.num_operands
   order = [*range(output), output + 1, output]  # of segments in a sequence
@@ -121,6 +122,9 @@ def is_covered(model, site, line):
   is_known &= len(line.intercept) == len(axes)
   if not is_known or line.segment == output and is_right:
     return False
+  is_first = not is_right and not any([*sum(line.matrix, []), *line.intercept])
+  if site == "cross" and model.task.marks and is_first:
+    return covered and line.segment < output
   for row in [output] if model.has_source else order:
     is_later = site == "self" and order.index(line.segment) > order.index(row)
     if line.row_segment in (ANY, row) and not is_later:
@@ -228,7 +232,7 @@ class Products:
   - 1 of a and digit t of s_(j-1), and writes digit t - 1 of s_j. All numbers
   below 10·a, and 0, are taken for s_(j-1)."""
 
-  num_operands, start, delimiter = 2, START, DELIMITER
+  num_operands, start, delimiter, marks = 2, START, DELIMITER, (START, TIMES)
   slack, min_last_column = 0, 1
   directions = [(0, -1, 1, 0), (-1, 0, 1, 0)]  # along j and along digits
 
@@ -551,10 +555,23 @@ class Model:
       farthest.append(max((abs(x.intercept[axis]) for x in lines), default=0))
     return sum(farthest) + self.layers + max(farthest) + 1
 
+  def norm_of(self, path):
+    """Returns the name of the layer normalization whose output a dense layer
+    reads; None if it reads something else."""
+    if path == self.output_head:
+      return "decoder_norm"
+    layer, block, name = path.split("/")
+    reads_keys = name in ("key", "value") and block == "self_attention"
+    if name in ("query", "wi") or reads_keys:
+      return f"{layer}/pre_{block}_layer_norm"
+    return None
+
   def dense_weights(self, path, num_inputs):
     """Returns a dense layer's kernel [I, G, O], for G groups of outputs (the
-    heads, else one), its bias [G, O], and the kernel's norms [G]. A query's are
-    scaled by K^-0.5."""
+    heads, else one), its bias [G, O], the kernel's norms [G], and the sizes [G,
+    O] of what is added to the products: a sum of absolute values. A query's are
+    scaled by K^-0.5. The scale and the bias of a layer normalization are taken
+    as part of the layers that read it."""
     if path not in self.cache:
       kernel, bias = (self.params[f"{path}/{x}"] for x in ("kernel", "bias"))
       if path.endswith("out"):  # the heads are inputs
@@ -564,32 +581,39 @@ class Model:
       groups = self.heads if path.endswith(("query", "key", "value")) else 1
       fits = kernel.shape == (num_inputs, *bias.shape) and len(bias) == groups
       require(fits, f"params/{path} has another shape")
+      size = np.abs(bias)
+      if norm := self.norm_of(path):
+        scale, shift = (self.params[f"{norm}/{x}"] for x in ("scale", "bias"))
+        fits = scale.shape == shift.shape == (num_inputs,)
+        require(fits, f"params/{norm} has another shape")
+        bias = bias + np.tensordot(shift, kernel, 1)
+        size = size + np.tensordot(np.abs(shift) + TINY, np.abs(kernel), 1)
+        kernel = kernel * scale[:, None, None]
       if path.endswith("query"):
-        kernel, bias = (x * x.shape[-1] ** -0.5 for x in (kernel, bias))
+        root = kernel.shape[-1] ** 0.5
+        kernel, bias, size = kernel / root, bias / root, size / root
       norms = np.linalg.norm(np.moveaxis(kernel, 1, 0), 2, axis=(1, 2))
-      self.cache[path] = kernel, bias, norms * NORM_SLACK
+      self.cache[path] = kernel, bias, norms * NORM_SLACK, size
     return self.cache[path]
 
   def dense(self, path, x, e):
     """Returns outputs [U, G, O] of a dense layer, and bounds [U, G] on its own
     rounding, without what it does to the error e of its inputs."""
-    kernel, bias, _ = self.dense_weights(path, x.shape[1])
+    kernel, bias, _, size = self.dense_weights(path, x.shape[1])
     flat = kernel.reshape(len(kernel), -1)
-    size = np.abs(x) @ np.abs(flat) + e[:, None] * length(flat.T)
-    size = length(size.reshape(-1, *bias.shape) + np.abs(bias))
+    products = np.abs(x) @ np.abs(flat) + e[:, None] * length(flat.T)
+    size = length(products.reshape(-1, *bias.shape) + size)
     y = (x @ flat).reshape(-1, *bias.shape) + bias
-    return y, gamma(len(flat) + 3) * size + TINY
+    return y, gamma(len(flat) + 6) * size + TINY
 
-  def normalize(self, path, x, e):
-    """Returns hidden states after a layer normalization, and their errors."""
-    scale, bias = (self.params[f"{path}/{x}"] for x in ("scale", "bias"))
-    require(scale.shape == bias.shape == x.shape[1:], f"{path} does not fit")
+  def normalize(self, x, e):
+    """Returns hidden states after a layer normalization without its scale and
+    bias, and their errors."""
     root, rounding = x.shape[1] ** 0.5, gamma(x.shape[1] + 6)
     mean, mean_square = x.mean(axis=1), ((length(x) + e) / root) ** 2
     mean_error = rounding * (np.abs(x).mean(axis=1) + e / root)
     max_mean, x = np.abs(mean) + e / root + mean_error, x - mean[:, None]
     deviation = np.sqrt((x * x).mean(axis=1) + 1e-6)
-    y = x / deviation[:, None] * scale + bias
     min_deviation = np.maximum(deviation - e / root, TINY)
     variance_error = rounding * mean_square + 2 * max_mean * mean_error
     t = variance_error / min_deviation**2 + 2 * UNIT
@@ -598,8 +622,7 @@ class Model:
     factor_error = (1 + factor_error) * (1 + (2 * ULPS + 4) * UNIT) - 1
     mean_error = mean_error / min_deviation * (1 + factor_error)
     local = root * (factor_error + mean_error + 2 * UNIT)
-    error = np.abs(scale).max() * (local + e / min_deviation)
-    return y, error + 2 * UNIT * length(bias) + TINY
+    return x / deviation[:, None], local + e / min_deviation
 
   def embed(self, token, segment):
     """Returns hidden states of tokens [U] below the first layer, and errors."""
@@ -612,11 +635,11 @@ class Model:
   def key_value(self, layer, site, x, e):
     """Returns (keys [U, H, K], their own rounding [U, H], values, theirs, the
     error [U] of what both are computed from)."""
-    path = f"decoder_{layer}/{{}}{site}_attention{{}}".format
+    path = f"decoder_{layer}/{site}_attention"
     if site == "self":
-      x, e = self.normalize(path("pre_", "_layer_norm"), x, e)
-    key = self.dense(path("", "/key"), x, e)
-    return *key, *self.dense(path("", "/value"), x, e), e
+      x, e = self.normalize(x, e)
+    key = self.dense(f"{path}/key", x, e)
+    return *key, *self.dense(f"{path}/value", x, e), e
 
   def attend(self, path, x, e, heads, keys):
     """Returns the output of attention, and its error; docs/proofs.md has the
@@ -625,13 +648,13 @@ class Model:
     query, the keys and the values; q_r, k_r and v_r their rounding, as of
     `dense`. Names in _e are bounds on errors: row_e of x, key_e of what keys
     are computed from."""
-    (wq, _, wq_norms), (wk, _, wk_norms), (wv, _, wv_norms) = (
+    (wq, _, wq_norms, _), (wk, _, wk_norms, _), (wv, _, wv_norms, _) = (
       self.dense_weights(f"{path}/{name}", x.shape[1])
       for name in ("query", "key", "value")
     )
     queries, queries_r = self.dense(f"{path}/query", x, e)
     read, (error, linear) = queries * 0, np.zeros((2, *queries_r.shape))
-    wo, _, wo_norm = self.dense_weights(f"{path}/out", read[0].size)
+    wo, _, wo_norm, _ = self.dense_weights(f"{path}/out", read[0].size)
     wo = wo.reshape(*read.shape[1:], -1)
     growth, readers, max_weights, factors = np.ones(len(x)), {}, {}, []
     for h in (h for h, pairs in enumerate(heads) if pairs):  # others read 0
@@ -695,13 +718,13 @@ class Model:
 
   def mlp(self, path, x, e, is_tight):
     """Returns the output of an MLP, and its error."""
-    wi, bi, wi_norm = self.dense_weights(f"{path}/wi", x.shape[1])
-    wo, bo, wo_norm = self.dense_weights(f"{path}/wo", wi.shape[2])
+    wi, bi, wi_norm, bi_size = self.dense_weights(f"{path}/wi", x.shape[1])
+    wo, bo, wo_norm, bo_size = self.dense_weights(f"{path}/wo", wi.shape[2])
     (wi, wo), norm = (wi[:, 0], wo[:, 0]), wi_norm * wo_norm
     wi_norms, wo_norms = length(wi.T), length(wo)  # of every hidden unit
     hidden = x @ wi + bi
-    size = np.abs(x) @ np.abs(wi) + e[:, None] * wi_norms + np.abs(bi)
-    rounding = gamma(len(wi) + 3) * size + TINY
+    size = np.abs(x) @ np.abs(wi) + e[:, None] * wi_norms + bi_size
+    rounding = gamma(len(wi) + 6) * size + TINY
     hidden_error = wi_norms * e[:, None] + rounding
     sign_unknown = np.abs(hidden) <= hidden_error
     slope_midpoint = (hidden > hidden_error) + 0.5 * sign_unknown  # of relu
@@ -711,7 +734,7 @@ class Model:
       radius = 0.5 * sign_unknown @ (wi_norms * wo_norms)
       norm = np.minimum(norm, tight + 1e-9 * norm + radius)
     active, hidden = slope_midpoint > 0, np.maximum(hidden, 0)
-    size = (hidden + hidden_error * active) @ np.abs(wo) + np.abs(bo)
+    size = (hidden + hidden_error * active) @ np.abs(wo) + bo_size
     error = norm * e + wo_norm * length(rounding * active)
     error += gamma(active.sum(axis=1) + 3) * length(size)  # zeros add nothing
     return hidden @ wo + bo, error + TINY
@@ -720,25 +743,24 @@ class Model:
     """Returns the hidden states after a block, and their errors; `heads` is
     {(site, h): ((bias, key), ...)}, `keys` has those of `attend` by site."""
     for site in self.sites:
-      path = f"decoder_{layer}/{{}}{site}_attention{{}}".format
-      normalized = self.normalize(path("pre_", "_layer_norm"), x, e)
+      path = f"decoder_{layer}/{site}_attention"
       heads_and_keys = [heads[site, h] for h in range(self.heads)], keys[site]
-      y = self.attend(path("", ""), *normalized, *heads_and_keys)
+      y = self.attend(path, *self.normalize(x, e), *heads_and_keys)
       x, e = add(x, e, *y)
-    normalized = self.normalize(f"decoder_{layer}/pre_mlp_layer_norm", x, e)
+    normalized = self.normalize(x, e)
     return add(x, e, *self.mlp(f"decoder_{layer}/mlp", *normalized, is_tight))
 
   def logits(self, x, e, target):
     """Returns logits [U, V], and bounds on the errors of their differences from
     the logit of `target` [U]."""
-    x, e = self.normalize("decoder_norm", x, e)
-    kernel, bias, _ = self.dense_weights(self.output_head, x.shape[1])
+    x, e = self.normalize(x, e)
+    kernel, bias, _, size = self.dense_weights(self.output_head, x.shape[1])
     kernel = kernel[:, 0]
     distance = length(kernel.T[:, None] - kernel.T) * NORM_SLACK
-    size = np.abs(x) @ np.abs(kernel) + np.abs(bias)
+    size = np.abs(x) @ np.abs(kernel) + size
     size += e[:, None] * length(kernel.T)
     size += size[np.arange(len(x)), target, None]
-    error = distance[target] * e[:, None] + gamma(len(kernel) + 3) * size
+    error = distance[target] * e[:, None] + gamma(len(kernel) + 6) * size
     return x @ kernel + bias, error + TINY
 
 
