@@ -240,15 +240,14 @@ def estimate(run: Run) -> Estimate:
 
 
 def estimate_table(table_runs: list[Run]) -> str:
-  """Returns a table, as text, of the estimates of each run: "steps" and
-  "TFLOP/step" of one seed, "PFLOP" and "GiB" of all its seeds."""
+  """Returns a table, as text, of the estimates of each run, which has one seed:
+  "PFLOP" is of all its steps, "GiB" the lower bound of its memory."""
   lines = [f"{'run':<44}{'steps':>9}{'TFLOP/step':>12}{'PFLOP':>9}{'GiB':>7}"]
   for run in table_runs:
     steps, flops, num_bytes = estimate(run)
-    seeds = len(run.fields["seeds"])
     lines.append(
       f"{run.name:<44}{steps:>9}{flops / 1e12:>12.4f}"
-      f"{seeds * steps * flops / 1e15:>9.1f}{seeds * num_bytes / 2**30:>7.1f}"
+      f"{steps * flops / 1e15:>9.1f}{num_bytes / 2**30:>7.1f}"
     )
   return "\n".join(lines)
 

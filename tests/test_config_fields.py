@@ -176,6 +176,13 @@ def test_field_of_another_task_is_refused():
   fields.check_has_effect(default_config("sort"), "sort.alphabet")
 
 
+def test_field_of_a_hint_that_is_not_trained_is_refused():
+  config = after(default_config("sort"), {"hints": ("successor",)})
+  fields.check_has_effect(config, "sort.asks_single")
+  with refuses("sort.count_gap", "it is for hints with 'count'"):
+    fields.check_has_effect(config, "sort.count_gap")
+
+
 def test_an_unknown_task_is_refused_by_name():
   config = after(default_config(), {"task": "none", "bias.kind": "window"})
   with refuses("task='none'", "choose one of"):

@@ -231,6 +231,19 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
     "weights of normalizer 'mine' is no function": (
       lambda: register.normalizer("mine", Normalizer("softmax"))
     ),
+    "needs both additive = True and a method bias": (
+      lambda: register.position_encoding(
+        "mine", type("Mine", (PositionEncoding,), {"additive": True})
+      )
+    ),
+    "b is either the offset or projections": (
+      lambda: register.temperature(
+        "mine",
+        Temperature(
+          "items", offset=True, projections=1, value=lambda n, a, b: a * n
+        ),
+      )
+    ),
     "is no Optimizer": lambda: register.optimizer("mine", lambda train: None),
     "is no Probe": lambda: register.probe("mine", lambda seen: ()),
   }.items():

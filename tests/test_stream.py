@@ -34,7 +34,7 @@ CYCLIC = {
 }
 
 
-def model(near, **fields):
+def model(near, task="addition", far=FAR, **fields):
   """An untrained model whose attention follows lines."""
   lined_fields = {
     "model.num_encoder_layers": 0,
@@ -42,9 +42,9 @@ def model(near, **fields):
     "model.norm": "none",
     "positions.kind": "none",
   }
-  experiment = untrained.experiment(fields=lined_fields | fields)
+  experiment = untrained.experiment(task, fields=lined_fields | fields)
   heads = experiment.model.config.num_heads
-  lines = {"self": shared_lines(near, heads), "cross": shared_lines(FAR, heads)}
+  lines = {"self": shared_lines(near, heads), "cross": shared_lines(far, heads)}
   # Without constants: outputs shall hang on the keys.
   params = jax.tree_util.tree_map_with_path(
     lambda path, x: 0.0 * x if path[-1].key == "bias" else x,
@@ -57,11 +57,19 @@ def decode_alike(model, texts, width, stop=None):
   """The outputs of `greedy`, which are those of `stream`."""
   batch = untrained.typed(model.experiment, *texts, width=width)
   args = model.experiment, model.params, model.scaffold, batch
-  args = *args, jnp.int32(width + 1), stop
+  args = *args, jnp.int32(min(width + 1, batch.inputs.shape[1])), stop
   outputs = np.asarray(decode.greedy(*args))
   window = model.cache_window(batch)
   assert np.array_equal(outputs, decode.stream(*args, window))
   return outputs
+
+
+def test_lists_of_different_lengths_read_keys_of_their_own():
+  near, far = [Line(1, LEFT, 1, -1)], [Line(0, RIGHT, 1, 0)]
+  lined = model(near, "reverse", far, **{"data.train_length": 5})
+  texts = "1 2 3", "4 2", "3 1 4 2 1", "1"
+  outputs = decode_alike(lined, texts, 5)
+  assert len(set(map(tuple, outputs))) > 1
 
 
 @pytest.mark.parametrize("name", NEAR)

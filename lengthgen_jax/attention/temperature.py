@@ -73,7 +73,8 @@ def adaptive(n: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
 
 def check_temperature(name: str, temperature: Temperature) -> None:
   """Raises UsageError unless `temperature`, registered as `name`, is a
-  Temperature with a function `value` of (n, a, b) and one of COUNTS."""
+  Temperature with a function `value` of (n, a, b), one of COUNTS, and at most
+  one of `offset` and `projections`, each of which would be b."""
   check(
     isinstance(temperature, Temperature),
     f"register: temperature {name!r} is no Temperature",
@@ -85,6 +86,11 @@ def check_temperature(name: str, temperature: Temperature) -> None:
     counts in COUNTS,
     f"register: temperature {name!r}: counts={counts!r}; choose one of"
     f" {', '.join(COUNTS)}",
+  )
+  check(
+    not (temperature.offset and temperature.projections),
+    f"register: temperature {name!r}: b is either the offset or projections;"
+    " choose one",
   )
 
 

@@ -48,12 +48,14 @@ Lemmas, each with the function that uses it:
   eps) has the Jacobian (I - z z' / (n sigma^2)) / sigma, whose spectral norm is
   at most 1 / sigma; sigma changes by at most e / sqrt(n) with z, and
   subtracting the mean is a projection. So exact normalization turns e into
-  e / sigma, for the least sigma within the error. A mean is off by gamma(n) r /
-  sqrt(n), which moves the vector by gamma(n) r. The variance, also if it is
-  computed as mean of squares minus square of the mean, is off by v =
-  3 gamma(n + 4) r^2 / n, as |mean| <= r / sqrt(n). With t = v / sigma^2 <= 1/4,
-  1/sqrt(1 - t) <= 1 + t/2 (1 + t). The product with rsqrt is at most sqrt(n)
-  long.
+  e / sigma, for the least sigma within the error. A mean is off by m =
+  gamma(n) r / sqrt(n), which moves the vector by gamma(n) r. The variance is
+  off by v = gamma(n + 4) r^2 / n + 2 M m, where M bounds the magnitudes of the
+  exact and the computed mean, whose squares are 2 M m apart at most; if it is
+  the mean of the squared differences from the computed mean, that adds m^2,
+  which is below the last of the n + 4 roundings, as n <= 2^12. With t =
+  v / sigma^2 <= 1/4, 1/sqrt(1 - t) <= 1 + t/2 (1 + t). The product with rsqrt
+  is at most sqrt(n) long.
 - Scores (`attention`). Softmax depends on differences of scores alone, so they
   are compared with the score of a *reference* position, that of the largest
   weight, whose key is k_0 and whose value is v_0. q'(k - k_0) changes by
@@ -450,13 +452,15 @@ def normalized(
     x: the values before it.
     error: their error.
   """
-  n = x.shape[-1]
-  if config.norm_kind == "layer":
-    centered = x - x.mean(axis=-1, keepdims=True)
-  else:
-    centered = x
+  n, centered = x.shape[-1], x
   size = length(x) + spread(x) * error
-  variance_error = 3 * gamma(n + 4) * size**2 / n
+  variance_error = gamma(n + 4) * size**2 / n
+  if config.norm_kind == "layer":
+    mean = x.mean(axis=-1)
+    centered = x - mean[..., None]
+    mean_error = gamma(n) * size / n**0.5
+    largest_mean = jnp.abs(mean) + spread(x) * error / n**0.5 + 2 * mean_error
+    variance_error += 2 * largest_mean * mean_error
   square = (centered * centered).mean(axis=-1) + EPSILON - variance_error
   min_sigma = jnp.sqrt(jnp.maximum(square, 0)) / SLACK
   min_sigma -= spread(x) * error * SLACK / n**0.5

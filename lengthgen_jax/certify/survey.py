@@ -407,9 +407,10 @@ class SequenceSurvey(Survey[int]):
     """Returns random digits [count, operands, W], as tokens.
 
     About a third of the inputs has uniform digits, and a third only the digits
-    0 and base - 1. In the last third the digits of two operands mostly sum to
-    base - 1, so that carries run far; those of a single operand are uniform.
-    Padding holds 0, and so do all but the first place of a shared operand.
+    0 and base - 1. In the last third the digits of two operands, neither of
+    them shared, mostly sum to base - 1, so that carries run far; in other tasks
+    each digit is uniform. Padding holds 0, and so do all but the first place of
+    a shared operand.
     """
     task = self.transducer.task
     shape = (count, task.operands, size)

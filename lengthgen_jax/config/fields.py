@@ -757,26 +757,29 @@ FIELDS = {
 
 
 def check_fields(config: ConfigDict) -> None:
-  """Checks every field by itself: that floats are finite, and that each Field
-  is there and valid.
+  """Checks every field by itself: that floats are finite, also in tuples, and
+  that each field of this module is there, has a value, and is valid.
 
   Raises:
-    UsageError: a Field is absent, or a value is not valid; of such a value the
+    UsageError: a field is absent, or a value is not valid; of such a value the
       message says what is valid.
   """
+  fields = dict(leaves(TRAINING_FIELDS | READING_FIELDS))
   values = dict(leaves(config))
-  missing = ", ".join(sorted(set(FIELDS) - set(values)))
+  missing = ", ".join(sorted(set(fields) - set(values)))
   check(
     not missing,
     f"the config has no field {missing}; lengthgen_jax/config/fields.py has"
     " all there are",
   )
   for name, value in values.items():
-    finite = not isinstance(value, float) or math.isfinite(value)
+    numbers = value if isinstance(value, tuple) else (value,)
+    finite = all(math.isfinite(x) for x in numbers if isinstance(x, float))
     check(finite, f"{name}={value}: must be finite")
-  for name, field in FIELDS.items():
+  for name, field in fields.items():
     check(values[name] is not None, f"{name}=None: must have a value")
-    field.check_value(name, values[name])
+    if isinstance(field, Field):
+      field.check_value(name, values[name])
 
 
 def check_has_effect(config: ConfigDict, name: str) -> None:
@@ -800,6 +803,12 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
     not tasks or config.task not in TASKS or config.task in tasks,
     f"{name} changes nothing here: it is for task={' or '.join(tasks)}",
   )
+  if config.task in tasks:
+    hint = TASKS[config.task].hint_of_field.get(name.partition(".")[2])
+    check(
+      hint is None or hint in config.hints,
+      f"{name} changes nothing here: it is for hints with {hint!r}",
+    )
   field = FIELDS.get(name.removeprefix("retrain."))
   if field is None or field.when is None:
     return

@@ -255,9 +255,9 @@ def _kernels(attention: dict) -> list[np.ndarray]:
 
 
 def _double(params: dict, size: int) -> None:
-  """Makes every layer add the negative of what it adds to the first half of the
-  residual stream to the second half, in place; only normalizations read the
-  second half.
+  """Makes every layer add to the second half of the residual stream the
+  negative of what it adds to the first half, in place. Only normalizations read
+  the second half.
 
   `size` is the size of a half. The scales of the normalizations are written,
   too.

@@ -145,10 +145,10 @@ def stream(
   """Decodes like `greedy`, in time linear in the outputs and with a short
   cache.
 
-  This is for an encoder-decoder without encoder layers and temperatures, whose
-  attention follows lines alone, whose M is diagonal, and sees no later outputs
-  (bias.allow_leak is not set), and which has no positions, or a cyclic index
-  alone; of other models, evaluation.trained.Model.cache_window is None. So a
+  This is for an encoder-decoder without encoder layers, temperatures, and
+  positions other than a cyclic index. Its attention follows lines alone, the M
+  of all lines is diagonal, and rows see no later outputs (bias.allow_leak is
+  not set). Of other models, evaluation.trained.Model.cache_window is None. So a
   source key is a function of its token, its segment and its phase (the index
   modulo the period), and is looked up in a table when a row sees it.
 
@@ -167,6 +167,7 @@ def stream(
   memory = Memory(jax.tree.map(for_all, key_values), batch.source_keys)
   memory_index = _memory_index(model.config, batch)
   first, recent = cache_window
+  examples = jnp.arange(count)[:, None, None, None]
   # Where the cache holds the key of an index: behind the first keys is a ring
   # of the recent ones.
   slot = lambda index: jnp.where(
@@ -182,8 +183,9 @@ def stream(
       _select_row(bias, row - block_start) for bias in biases
     )
     part = select_rows(batch, row, 1)
-    # The index says where the cache takes the row's keys. Nothing else reads
-    # it: biases are computed, and positions follow from the places.
+    # The index is the slot of the cache in which the row's key is stored.
+    # Nothing else reads it: the row's biases are there already, and positions
+    # follow from the places.
     part = part._replace(
       inputs=token[:, None], rows=part.rows._replace(index=slot(row)[None])
     )
@@ -208,11 +210,9 @@ def stream(
     part = select_rows(batch, start, length)
     self_bias, cross_bias = _sparse_biases(experiment, scaffold, part)
     self_bias = self_bias.replace(index=slot(self_bias.index))
-    # Of the lines' keys, those of the first example serve all, because examples
-    # in a batch have equal widths. Their tokens differ, and so do the indices
-    # in the table.
+    # Examples differ in their tokens, and so in the indices in the table.
     cross_bias = cross_bias.replace(
-      index=jnp.moveaxis(memory_index[:, cross_bias.index[:, 0]], 0, 1)
+      index=memory_index[examples, cross_bias.index]
     )
     in_block = lambda state: (state[0] < start + length) & unfinished(state)
     carry = (*carry, start, (self_bias, cross_bias))

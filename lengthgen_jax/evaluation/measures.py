@@ -65,10 +65,11 @@ def free_running_rows(
   """Returns rows of the edit distance and, if the task has an end token, the
   end-blind exact match of greedy decoding.
 
-  Edit distance is per token of the target, and both end before the first end
-  token. End-blind exact match is the metric of the released ABC program:
-  outputs are decoded to the length of the target, and end tokens and leading
-  zeros are removed before the two are compared.
+  Outputs and targets are cut before their first end token, and the sum of their
+  edit distances is divided by the number of tokens of the targets. End-blind
+  exact match is the metric of the released ABC program: outputs are decoded to
+  the length of the target, and end tokens and leading zeros (in a grid, those
+  of the last row alone) are removed before the two are compared.
 
   Args:
     outputs, targets: token ids [n, O] of n samples.

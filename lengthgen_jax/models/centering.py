@@ -32,8 +32,8 @@ def can_center(config: ModelConfig) -> bool:
   which have no certificates, are left as they are.
   """
   is_normalized = config.norm == "pre" and config.norm_kind == "layer"
-  is_float = config.dtype != "bfloat16"  # whose rounding would be seen
-  return is_normalized and is_float and config.temperature.kind == "none"
+  is_precise = config.dtype != "bfloat16"  # whose rounding would be seen
+  return is_normalized and is_precise and config.temperature.kind == "none"
 
 
 def centered(config: ModelConfig, params: dict) -> dict:

@@ -104,7 +104,8 @@ class Attention(nn.Module):
   config: ModelConfig
 
   def setup(self) -> None:
-    """Creates the projections and the parameters of the temperature."""
+    """Creates the projections, the factor on the bias if it is learned, and the
+    parameters of the temperature."""
     config = self.config
     dense = partial(
       nn.DenseGeneral,

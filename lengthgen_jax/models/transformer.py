@@ -180,7 +180,6 @@ class Transformer(nn.Module):
     if not encoding.additive:
       return bias
     position_bias = encoding.bias(rows, keys, causal=site == "self")
-    assert position_bias is not None
     return DenseBias(bias.values + position_bias[None])  # axis of layers
 
   def encode(

@@ -122,7 +122,7 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
     if result["receptive_fields"]
   }
   if histograms:
-    title = f"{stage.config.task}: margins of all cases"
+    title = f"{stage.config.task}: margins of the cases that were tried"
     figure = run_figures.draw_margins(
       histograms,
       certificate.HISTOGRAM_EDGES,

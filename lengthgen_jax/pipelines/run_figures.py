@@ -293,10 +293,10 @@ def draw_margins(
   path: pathlib.Path,
   title: str,
 ) -> pathlib.Path:
-  """Draws a histogram of the margins of all cases for each certificate.
+  """Draws a histogram of the margins of the cases tried for each certificate.
 
   Args:
-    histograms: numbers of cases by margin, by the title of the panel.
+    histograms: {title of the panel: number of cases in each interval}.
     edges: the histograms' edges; the first and the last are infinite.
     path: where the PNG goes.
     title: the title above all panels.

@@ -258,7 +258,9 @@ def bases(data: FigureData) -> Iterator[Page]:
   vectors = {
     basis: vectors[ids] for basis, vectors in observation.bases.items()
   }
-  fontsize = 4.5 if len(ids) < 50 else 2.5
+  fontsize = 4.5
+  if len(ids) >= 50:  # labels would overlap: every tenth has room
+    symbols = [x if i % 10 == 0 else "" for i, x in enumerate(symbols)]
 
   def draw(canvas: Canvas) -> None:
     top, bottom = split(canvas, [1.75, 3.85], axis=0)
@@ -277,7 +279,8 @@ def bases(data: FigureData) -> Iterator[Page]:
       image = axis.imshow(
         cosines(vectors[first], vectors[second]), cmap="RdBu_r", vmin=-1, vmax=1
       )
-      axis.set_title(f"cosines, {first} with {second}", fontsize=7)
+      title = f"cosines, {first} (rows) with {second} (columns)"
+      axis.set_title(title, fontsize=7)
       set_labels(axis, symbols, symbols, fontsize)
     add_color_bar(bottom, image, margins, "cosine")
     add_texts(canvas, "the vectors of both bases")

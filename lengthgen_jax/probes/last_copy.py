@@ -111,7 +111,7 @@ def counting_head(rows: Copies) -> tuple[int, int]:
   Raises:
     UsageError: no number of copies above 1 has MIN_RUNS runs.
   """
-  scores = np.zeros(rows.output_attention.shape[:2])
+  scores, has_runs = np.zeros(rows.output_attention.shape[:2]), False
   part = output_part(rows)
   for copies in np.unique(rows.copies[rows.copies > 1]):
     last, before = (
@@ -119,11 +119,12 @@ def counting_head(rows: Copies) -> tuple[int, int]:
       for left in (LAST, BEFORE)
     )
     if last.shape[-1] >= MIN_RUNS:
+      has_runs = True
       spread = np.sqrt((last.var(axis=-1) + before.var(axis=-1)) / 2) + 1e-3
       distance = abs(last.mean(axis=-1) - before.mean(axis=-1))
       scores += last.shape[-1] * distance / spread
   check(
-    scores.any(),
+    has_runs,
     f"--lengths, --samples: no number of copies above 1 has {MIN_RUNS} runs at"
     " the shortest length; choose longer lists, or more",
   )

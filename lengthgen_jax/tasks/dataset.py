@@ -324,7 +324,7 @@ class Dataset:
     }
     low, high = ranges[stream]
     index = low + (number_O * (high - low)).astype(jnp.int32)
-    return permuted(jnp.minimum(index, high - 1), self.seed)
+    return permuted(index, self.seed)
 
   def sample(
     self,

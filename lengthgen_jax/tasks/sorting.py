@@ -129,8 +129,8 @@ class Sort(ItemTask):
     count_ties: of the count hint, the fraction of ties among the examples of an
       even length above 2.
     asks_single: of the successor hint, whether the queried item is one that
-      occurs once, if any does, so that the answer is also the next token of the
-      sorted list (ours).
+      occurs once, if any does; then the answer, unless it is `⊥`, is also the
+      next token of the sorted list (ours).
   """
 
   alphabet: int = 32
@@ -142,6 +142,11 @@ class Sort(ItemTask):
 
   name: ClassVar[str] = "sort"
   section: ClassVar[str] = "sort"
+  hint_of_field = {
+    "count_gap": "count",
+    "count_ties": "count",
+    "asks_single": "successor",
+  }
   test_sets = {
     "uniform": uniform,
     "repeats": repeats,

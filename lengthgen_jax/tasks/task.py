@@ -94,6 +94,8 @@ class Task(abc.ABC):
     name: The name in results and of the output head; of a main task, also the
       one in a config.
     section: The name of the task's config section.
+    hint_of_field: By the name of a field of that section that a hint alone
+      reads, the name of the hint.
     test_sets: By name, functions (task, key, size, *arguments) -> items
       [operands, max_length]; the first is the default.
     unit: The unit of lengths in a config, in words.
@@ -115,6 +117,7 @@ class Task(abc.ABC):
 
   name: ClassVar[str]
   section: ClassVar[str]
+  hint_of_field: ClassVar[dict[str, str]] = {}
   test_sets: ClassVar[dict[str, Callable[..., jax.Array]]]
   unit: ClassVar[str] = "items"
   operands: ClassVar[int] = 1

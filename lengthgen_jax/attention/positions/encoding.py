@@ -108,17 +108,17 @@ class PositionEncoding(nn.Module):
 
   def bias(
     self, rows: Coordinates, keys: Coordinates, causal: bool
-  ) -> jax.Array | None:
-    """Returns a bias [B or 1, H, T, S] to add to the scores, or None.
+  ) -> jax.Array:
+    """Returns a bias [B or 1, H, T, S] to add to the scores.
 
-    It is called if `additive` is set.
+    It is called, and has to be defined, if `additive` is set.
 
     Args:
       rows, keys: the coordinates of T rows and of S keys.
       causal: whether this is self-attention of the decoder, in which a row sees
         no later keys: bias.allow_leak is refused with an additive encoding.
     """
-    return None
+    raise NotImplementedError
 
 
 def sinusoid(index_L: Array, features: int) -> jax.Array:
