@@ -73,13 +73,22 @@ METHODS = {
 }
 # A vanilla model of three layers takes one digit of the previous row from the
 # hidden state of the previous output instead of attending to that digit, so
-# calibration finds no line for it. Of two layers, two models of three attend to
-# all digits that they need. They solve fewer samples, but calibration uses only
-# solved ones.
+# calibration finds no line for it; one of two layers attends to all digits. It
+# needs Muon and segments: with Adam it has 65 % after 6 000 steps, with Muon
+# 98.8 % after 4 600.
 DECODER_ONLY = {
   "model.kind": "decoder_only",
   "model.num_decoder_layers": 2,
-  "abc.min_exact_match": 0.5,
+  "positions.segments": True,
+}
+ABC_DECODER_ONLY = {
+  "train.optimizer": "muon",
+  "train.learning_rate": 0.02,
+  "train.adam_learning_rate": 3e-3,
+  "calibration.kappa_self": 3.0,
+  # Lines in one sequence need more steps for as good a fit, and rounds of
+  # finetuning do the rest.
+  "retrain.train.restarts": 0,
 }
 OPTIONS = ("decoder_only",)
 
@@ -90,6 +99,8 @@ def get_config(preset: str = "abc"):
   changes = {"method": method} | SHARED | METHODS[method]
   if "decoder_only" in options:
     changes |= DECODER_ONLY
+    if method == "abc":
+      changes |= ABC_DECODER_ONLY
   config = default_config("multiply_long")
   config.update_from_flattened_dict(changes)
   return config
