@@ -124,7 +124,7 @@ def attention(is_sparse: bool) -> Computation:
   function = lambda query, key, value, bias: (
     attend(query, key, value, bias, None, "highest")[0],
   )
-  name = "attention along lines" if is_sparse else "dense attention"
+  name = "sparse attention" if is_sparse else "dense attention"
   return Computation(name, function, (query, key, value, bias))
 
 

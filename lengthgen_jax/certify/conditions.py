@@ -162,7 +162,7 @@ def _check_grid(experiment: Experiment, scaffold: dict[str, SiteLines]) -> None:
         not reason,
         f"certify: a line of {site}-attention ({line.describe(names)})"
         f" {reason}, which the proof for running sums does not cover;"
-        " calibrate with calibration.reach=1",
+        " calibrate with calibration.lines=operand and calibration.reach=1",
       )
 
 

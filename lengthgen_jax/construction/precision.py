@@ -37,12 +37,13 @@ def longest_lists(
   Returns:
     Rows {"copies", "bits", "longest", "tried"}: how the construction tells
     whether copies of an item are left (one of weights.COPIES), the precision,
-    the length up to which it sorts all lengths tried, and the greatest length
-    to try.
+    the length up to which it sorts the `hardest_lists` of every length tried,
+    and the greatest length to try.
 
   Raises:
-    UsageError: the task is not sort, the model has another shape, or its dtype
-      or precision is too coarse (weights.check_precision).
+    UsageError: the task is not sort, the model has another shape, or its
+      model.dtype or model.precision is too coarse for its alphabet
+      (weights.check_precision).
   """
   rows, dtype = [], weights.factor_dtype(experiment.model.config)
   for copies in weights.COPIES:

@@ -179,7 +179,8 @@ class Model:
     The outputs come from one teacher-forced pass. They are decoded instead if
     bias.allow_leak is set, because teacher forcing could show rows the answer,
     or if they are too long for one pass to fit in memory and decoding needs a
-    cache of few keys. All examples have equally many scored tokens.
+    cache of few keys. For this, all examples must have equally many scored
+    tokens.
     """
     if not self.needs_decoding(batch):
       return _matches(*self._matches_arguments(batch))

@@ -155,14 +155,15 @@ def is_valid(previous: dict, section: ConfigDict, model: Model) -> bool:
       has no `rounding` is valid only if it was made with as many or more.
     model: the model; all that `certificate.checksum` covers must be the same.
   """
-  is_bounded = (
+  # Bounding more contexts again could not change the value.
+  is_settled = (
     previous.get("value", 0) == 0 or previous.get("rounding") is not None
   )
   return bool(
     previous.get("checksum") == certificate.checksum(model)
     and previous.get("receptive_fields")
     and (previous["complete"] or not section.exhaustive)
-    and (is_bounded or previous.get("max_refined", 0) >= section.max_refined)
+    and (is_settled or previous.get("max_refined", 0) >= section.max_refined)
   )
 
 

@@ -337,7 +337,8 @@ def draw_precision(
   variants weights.COPIES. The bits are the significant ones of its parameters
   and activations; scores and weights of attention are not rounded. The dotted
   line is the number of items that the variant "share" is derived to sort, with
-  up to 13 bits; with more, that number is 2 896 (weights.max_items).
+  up to 13 bits; with more, that number is 2 896 (weights.max_items). A gray
+  line is the greatest length that was tried with the variants it names.
 
   Args:
     rows: as `precision.longest_lists` returns them.
@@ -349,14 +350,18 @@ def draw_precision(
   """
   figure, axis = plt.subplots(figsize=(5.5, 3.8), layout="constrained")
   for copies, marker in (("difference", "o"), ("share", "s")):
-    points = [(r["bits"], r["longest"]) for r in rows if r["copies"] == copies]
+    of_variant = [row for row in rows if row["copies"] == copies]
+    points = sorted((row["bits"], row["longest"]) for row in of_variant)
     label = f"copies left: {copies}"
     axis.plot(*np.transpose(points), marker=marker, markersize=5, label=label)
   bits = np.array(sorted({row["bits"] for row in rows}))
   label = "(2^bits + 2) / 4"
   axis.plot(bits, (2.0**bits + 2) / 4, ":", color="0.5", label=label)
+  for tried in sorted({row["tried"] for row in rows}):
+    variants = dict.fromkeys(r["copies"] for r in rows if r["tried"] == tried)
+    label = f"longest tried: {', '.join(variants)}"
+    axis.axhline(tried, color="0.8", linewidth=1, label=label)
   longest_tried = max(row["tried"] for row in rows)
-  axis.axhline(longest_tried, color="0.8", linewidth=1, label="longest tried")
   axis.set_yscale("log", base=2)
   axis.set_ylim(0.7, 2 * longest_tried)
   axis.set_xticks(bits)

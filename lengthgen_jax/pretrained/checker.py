@@ -467,7 +467,7 @@ def contexts(model, row_class, names, target, memo):
     f"a row sees {num_names} tokens",
   )
   weight_of = {name: radix**v for v, name in enumerate(names)}
-  weight_of[target] = weight_of.get(target, 0) + radix**num_names
+  weight_of[target] = radix**num_names  # no row sees the token it must predict
   share = lambda x: memo.setdefault(hashlib.sha256(x).digest(), x)
   # The columns that stand for one or more columns of their kind: lemma 2.
   (x, y, *_), ends = row_class, []

@@ -176,11 +176,13 @@ class Task(abc.ABC):
     """Returns for each prompt segment by how many tokens the place that an
     output depends on moves from one output to the next.
 
-    It is 1 in a number, 2 where the digits of two operands alternate, and 0 in
-    a segment of one digit, on which all outputs depend. The tuple is () for
-    grids, and where outputs depend on no fixed places of the prompt; an
-    exception is parity_classification, which has the strides of parity although
-    its label depends on all digits.
+    It is 1 in a number, or in a list whose items the outputs follow one by one,
+    2 where the digits of two operands alternate, and 0 in a segment of one
+    digit, on which all outputs depend. The tuple is () for grids, and where
+    outputs depend on no fixed places of the prompt. There are two exceptions:
+    parity_classification has the strides of parity although its label depends
+    on all digits, and the hint increment_carry has those of increment although
+    it writes three tokens for each digit.
     """
     return ()
 
