@@ -86,9 +86,9 @@ ABC_DECODER_ONLY = {
   "train.learning_rate": 0.02,
   "train.adam_learning_rate": 3e-3,
   "calibration.kappa_self": 3.0,
-  # Operands are read in the second layer alone, whose MLP must do all the rest:
-  # of 256 hidden units it stays at 98 %, of 1 024 it reaches 99.5 %.
+  # Operands are read in the second layer alone, whose MLP must do all the rest.
   "retrain.model.mlp_dim": 1024,
+  "retrain.train.restarts": 0,  # rounds of finetuning mend what is left
 }
 OPTIONS = ("decoder_only",)
 
