@@ -640,21 +640,22 @@ def test_lines_to_the_short_operand_of_a_grid(tmp_path):
   """From b's left end against the rows, a line opens `*` in row 0 alone, so
   that row 1 sees what no row of the enumerated classes sees. A line that all
   rows have to `*` reads one embedding, but to the digit beside it a variable,
-  and in a single sequence the state of a row."""
+  and above the first layer of a single sequence the state of a row."""
   arrays, config = cached_table_model("parity", "encoder_decoder")
   path = write(tmp_path, (arrays, config))
   model = checker.Model(path)
   model.task = checker.Products()
 
-  def is_covered(anchor, slope, row=0, site="cross"):
+  def is_covered(anchor, slope, row=0, site="cross", layer=1):
     line = checker.Line(2, 1, anchor, [[slope, 0], [0, 0]], [row, 0], 0.0)
-    return checker.is_covered(model, site, line)
+    return checker.is_covered(model, site, layer, line)
 
   assert is_covered(RIGHT, 1)
   assert not is_covered(LEFT, -1)
   assert is_covered(LEFT, 0)
   assert not is_covered(LEFT, 0, row=1)
   assert not is_covered(RIGHT, 0)
+  assert is_covered(LEFT, 0, site="self", layer=0)
   assert not is_covered(LEFT, 0, site="self")
 
 

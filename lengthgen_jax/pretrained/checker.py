@@ -101,19 +101,19 @@ def read_lines(model, arrays, site, scale):
     for h, k in np.argwhere(valid[0, i]):
       line = Line(*(field[0, i, h, k].tolist() for field in fields))
       text = f"{where}: the lemma on sizes is not for line {[*line]}"
-      require(is_covered(model, site, line), text)
+      require(is_covered(model, site, layer, line), text)
       heads[h].append(line._replace(value=line.value * scale))
   return lines
 
 
-def is_covered(model, site, line):
+def is_covered(model, site, layer, line):
   """Returns whether lemma 1 covers a line. It leads to one segment, to the
   output from its left end alone, and its value is finite. Its matrix is
   diagonal, of -1, 0 and 1. As the token to predict, of whatever segment, moves
   from one column to the next, the key moves in the same direction or stays;
   from one row of a grid to the next, it moves by one row in a segment that
   extends along these, else stays. Or it is the mark that an operand begins
-  with, whose embedding cross-attention reads in all rows.
+  with, of which cross-attention and the first layer read the embedding.
   Keys that causality hides from a row do not count."""
   axes, output = model.task.directions, model.task.num_operands
   order = [*range(output), output + 1, output]  # of segments in a sequence
@@ -123,8 +123,9 @@ def is_covered(model, site, line):
   if not is_known or line.segment == output and is_right:
     return False
   is_first = not is_right and not any([*sum(line.matrix, []), *line.intercept])
-  if site == "cross" and model.task.marks and is_first:
-    return covered and line.segment < output
+  is_mark = is_first and model.task.marks and line.segment < output
+  if is_mark and (site == "cross" or not layer):
+    return covered
   for row in [output] if model.has_source else order:
     is_later = site == "self" and order.index(line.segment) > order.index(row)
     if line.row_segment in (ANY, row) and not is_later:
