@@ -270,7 +270,7 @@ DECODER_ONLY = {
 def get_config(preset: str = "addition"):
   """Returns the config of a preset TASK[,METHOD][,OPTION...]."""
   task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
-  papers = [option for option in options if option in PAPERS]  # none or one
+  papers = [option for option in options if option in PAPERS]
   if len(papers) > 1:
     raise ValueError(f"preset {preset!r}: name at most one of {tuple(PAPERS)}")
   config = default_config(task)
@@ -289,7 +289,7 @@ def get_config(preset: str = "addition"):
       changes |= ABC_DECODER_ONLY | ABC_DECODER_ONLY_BY_TASK[task]
   if "fixed" in options or papers:
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
-  for paper in papers:
+  for paper in papers:  # none or one
     changes |= PAPER | PAPERS[paper]
     # Retraining keeps the positions of the first stage; by default it has none.
     positions = changes.get("positions.kind", config.positions.kind)

@@ -33,9 +33,9 @@ from lengthgen_jax.probes import last_copy  # noqa: E402
 from lengthgen_jax.probes.registry import SORTING  # noqa: E402
 
 
-def main(argv: list[str] | None = None) -> int:
-  """Runs a command line, by default that of sys.argv; returns the exit code, 1
-  if a flag or a workdir is wrong."""
+def main() -> int:
+  """Runs the command line; returns the exit code, 1 if a flag or a workdir is
+  wrong."""
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
   )
   add("--figure", type=pathlib.Path, default=pathlib.Path("last_copy.png"))
   try:
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     check(min(args.lengths) >= 2, "--lengths: must be at least 2")
     check(args.samples >= 1, f"--samples={args.samples}: must be at least 1")
     check(

@@ -247,10 +247,13 @@ def main(argv: list[str]) -> None:
 def chosen_config() -> ConfigDict | None:
   """Returns the config with the command line's changes; None if there is none.
 
-  Its field `overrides` lists those changes that results show beside the method.
+  Its field `overrides` lists the changes that results show beside the method:
+  those of the command line, and those that a saved config lists already.
 
   Raises:
-    UsageError: a field was changed that has no effect with the other fields.
+    UsageError: a field was changed that has no effect with the other fields, or
+      that the program fills in; or a field that decides whether another one has
+      an effect, like positions.kind, is not valid.
   """
   config = _CONFIG.value
   if config is not None:

@@ -223,6 +223,14 @@ def test_an_unknown_benchmark_is_refused(tmp_path):
   assert all(name in line for name in cases.BENCHMARKS)
 
 
+def test_a_workdir_that_is_a_file_is_refused_before_anything_is_timed(tmp_path):
+  path = tmp_path / "file"
+  path.touch()
+  assert "cannot write there" in command.refused(
+    "bench", command.get_config(), path
+  )
+
+
 @pytest.mark.parametrize("kind", ("stock", "fast"))
 def test_the_model_in_pytorch_has_our_parameters_and_learns(kind):
   """Where PyTorch is: as many numbers as our model, and a falling loss."""

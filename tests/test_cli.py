@@ -293,6 +293,13 @@ def test_overrides_of_a_workdir_stay_when_it_is_read(tmp_path):
   assert read == "window_cpi train.steps=7"
 
 
+def test_a_field_that_the_program_fills_in_is_refused(tmp_path):
+  for field in ("overrides", "registered_by"):
+    setting = f"--config.{field}=('a=3',)"
+    line = refusal(inside(TINY, setting, f"--workdir={tmp_path / 'run'}"))
+    assert line.startswith(f"lengthgen: {field}: the program fills in")
+
+
 def test_compiled_programs_are_kept_where_the_config_or_jax_says(tmp_path):
   name = "jax_compilation_cache_dir"
   before = jax.config.jax_compilation_cache_dir

@@ -163,6 +163,15 @@ def test_field_that_changes_nothing_is_refused(name):
   fields.check_has_effect(after(config, changes), name)
 
 
+def test_the_rows_of_a_table_that_a_cyclic_index_does_not_read_are_refused():
+  config = after(
+    default_config(),
+    {"positions.kind": "learned", "positions.cyclic_period": 3},
+  )
+  with refuses("positions.table=", "positions.cyclic_period=0"):
+    fields.check_has_effect(config, "positions.table")
+
+
 def test_a_field_without_a_value_is_refused():
   config = default_config()
   config.train.steps = None  # ConfigDict takes it for every type

@@ -20,7 +20,7 @@ import lengthgen_jax
 from lengthgen_jax.benchmark import report, timing
 from lengthgen_jax.benchmark.cases import BENCHMARKS, Workload
 from lengthgen_jax.benchmark.timing import Case
-from lengthgen_jax.errors import UsageError, check_choice
+from lengthgen_jax.errors import UsageError, check_choice, file_errors
 from lengthgen_jax.pipelines import runs
 from lengthgen_jax.results import records
 
@@ -31,20 +31,23 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   Args:
     config: the whole config.
     folder: the workdir, where bench.json is written, and figures/bench.png if a
-      case was timed at two lengths or more.
+      variant of a benchmark was timed at two lengths or more.
 
   Returns:
     The exit code, 0.
 
   Raises:
     UsageError: bench.only names a benchmark that does not exist, a field of the
-      config is not valid, or its bias does not fit the model.
+      config is not valid, its bias does not fit the model, or the workdir
+      cannot be made.
   """
   for name in config.bench.only:
     check_choice("bench.only", name, BENCHMARKS)
   training = runs.make_run(config, folder)
   workload = Workload(training.experiment, training.train, training.scaffold)
   path = folder / "bench.json"
+  with file_errors(f"--workdir={folder}: cannot write there"):
+    folder.mkdir(parents=True, exist_ok=True)
   with every_program_compiled():
     results = measure(workload, config.bench, path)
   print(report.table(results))

@@ -101,7 +101,8 @@ def draw_by_length(results: dict, path: pathlib.Path) -> pathlib.Path | None:
     path: the path of the PNG.
 
   Returns:
-    The path; None, without a figure, if no case was timed at two lengths.
+    The path; None, without a figure, if no variant of a benchmark was timed at
+    two lengths.
   """
   curves: dict[str, list[tuple[int, float]]] = {}
   for row in results["rows"]:

@@ -186,6 +186,18 @@ def above_zero(name: str) -> Condition:
 
 
 ENCODER = equals("model.kind", "encoder_decoder")
+LIMITED = encodings("limited")
+# A cyclic index needs no more rows than its period.
+WITH_TABLE = Condition(
+  lambda config: (
+    LIMITED.holds(config)
+    and not (
+      POSITIONS[config.positions.kind].by_index
+      and config.positions.cyclic_period
+    )
+  ),
+  lambda: f"{LIMITED.text()}, learned only with positions.cyclic_period=0",
+)
 CONSTRUCTED = equals("initial.kind", "construction")
 WINDOW = equals("bias.kind", "window")
 WINDOW_OF_SEQUENCE = Condition(
@@ -337,7 +349,7 @@ TRAINING_FIELDS = {
     # the end from which the index of source tokens is counted
     "source_anchor": Field("left", OneOf(ANCHORS), when=ENCODER),
     # rows of a learned table; randomized: how many positions to draw from
-    "table": Field(512, POSITIVE, when=encodings("limited")),
+    "table": Field(512, POSITIVE, when=WITH_TABLE),
     # in training, places count from a number drawn below this
     "random_start": Field(100, POSITIVE, when=encodings("random_start")),
     # whether a learned vector of its token's segment (an operand, the output)

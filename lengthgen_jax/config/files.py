@@ -121,9 +121,16 @@ def name_overrides(config: ConfigDict, spec: str) -> None:
     spec: FILE[:PRESET], the config before that.
 
   Raises:
-    UsageError: a field was set that has no effect with the other fields.
+    UsageError: a field was set that has no effect with the other fields, or
+      that this function fills in; or a field that decides whether another one
+      has an effect, like positions.kind, is not valid.
   """
   preset = dict(leaves(load_config(spec)))
+  for field in ("overrides", "registered_by"):
+    check(
+      config[field] == preset[field],
+      f"{field}: the program fills in this field; leave it out",
+    )
   overrides = dict(text.split("=", 1) for text in config.overrides)
   for field, value in leaves(config):
     if value == preset[field]:

@@ -424,7 +424,9 @@ def final_models(
   """Loads the models of a workdir's last stage, one of each seed.
 
   Raises:
-    UsageError: nothing was trained in the workdir, or with another config.
+    UsageError: nothing was trained in the workdir, or with another config; the
+      bias of --mode=abc is not calibrated yet; a run has no checkpoint, or none
+      of eval.checkpoint; or the config is not that of the pretrained model.
   """
   return trained_stages(config, workdir)[-1].models
 

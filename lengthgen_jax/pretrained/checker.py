@@ -568,11 +568,12 @@ class Model:
     return None
 
   def dense_weights(self, path, num_inputs):
-    """Returns a dense layer's kernel [I, G, O], for G groups of outputs (the
-    heads, else one), its bias [G, O], the kernel's norms [G], and the sizes [G,
-    O] of what is added to the products: a sum of absolute values. A query's are
-    scaled by K^-0.5. The scale and the bias of a layer normalization are taken
-    as part of the layers that read it."""
+    """Returns a dense layer's kernel [I, G, O] of I = `num_inputs` inputs and G
+    groups of O outputs (the heads, else one), its bias [G, O], bounds [G] on
+    the spectral norms of the groups' kernels, and sizes [G, O]: sums of the
+    absolute values of all that is added to the products. A query's are scaled
+    by K^-0.5. The scale and the bias of a layer normalization are taken as part
+    of the layers that read it."""
     if path not in self.cache:
       kernel, bias = (self.params[f"{path}/{x}"] for x in ("kernel", "bias"))
       if path.endswith("out"):  # the heads are inputs

@@ -351,7 +351,11 @@ def patched(data: FigureData) -> Iterator[Page]:
     for axis, (key, values) in zip(axes, maps.items(), strict=True):
       location, part = key
       values = values[positions[key]][:, outputs]
-      image = axis.imshow(values, cmap="Blues_r", vmin=0, vmax=1, aspect="auto")
+      # A map may have no row or no column; matplotlib warns without an extent.
+      num_rows, num_columns = np.maximum(values.shape, 1)
+      extent = -0.5, num_columns - 0.5, num_rows - 0.5, -0.5
+      style = {"cmap": "Blues_r", "vmin": 0, "vmax": 1, "aspect": "auto"}
+      image = axis.imshow(values, extent=extent, **style)
       axis.set_title(location, fontsize=7, pad=3)
       row_labels = labels["source" if part == "source" else "inputs"]
       set_labels(

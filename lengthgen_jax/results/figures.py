@@ -137,9 +137,9 @@ def by_length(rows: list[dict], path: pathlib.Path, title: str) -> pathlib.Path:
   """Draws the metric of the first row against test length, EM or edit distance;
   returns the figure's path.
 
-  There is a panel for each test set, and in it a curve for each method under
-  the same conditions. A curve is the median over seeds; its band reaches from
-  the worst seed, or its lower bound if it has one, to the best seed.
+  There is a panel for each test set, and in it a curve for each method and each
+  set of conditions. A curve is the median over seeds; its band reaches from the
+  worst seed, or its lower bound if it has one, to the best seed.
   """
   metric = rows[0]["metric"]
   curves = pool(of_metric(rows, metric), cell_fields=("test_set", "length"))

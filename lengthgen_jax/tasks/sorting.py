@@ -242,6 +242,9 @@ class Sort(ItemTask):
   def variants(
     self, test_set: str, section: Any, length: int
   ) -> list[tuple[str, tuple]]:
+    """Returns, for "repeats" and the two kinds of multiplicity, a variant for
+    each number of times that fits the length and the alphabet; other test sets
+    have one variant. `section` is config.eval."""
     if test_set.endswith("multiplicity"):
       return [
         (f"{test_set}_x{times}", (times,))
