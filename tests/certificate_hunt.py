@@ -433,16 +433,15 @@ def compare(
   Returns:
     The layer-wise logits, and their margins.
   """
-  end = drawn.experiment.task.end
   layerwise, errors = drawn.layerwise(field, contexts)
   size = max(1.0, float(np.abs(dense).max()))
   gap = float(np.abs(layerwise - dense).max())
   assert gap <= TOLERANCE * size, f"layer-wise and dense logits: {gap} apart"
+  answers = field.right_tokens(contexts)
   margins, dense_margins = (
-    certificate.margins(field, contexts, logits, end)
-    for logits in (layerwise, dense)
+    certificate.margins(logits, answers) for logits in (layerwise, dense)
   )
-  bounds = certificate.bounds(field, contexts, errors, end)
+  bounds = certificate.bounds(layerwise, answers, errors)
   is_within = np.abs(margins - dense_margins) <= bounds
   assert is_within.all(), "margins differ by more than the bound of rounding"
   return layerwise, margins

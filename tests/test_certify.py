@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import signal
-import types
 
 import jax
 import numpy as np
@@ -29,10 +28,8 @@ def cases_and_margins(layerwise, group):
   """(contexts [B, columns], margins [B]) of a group of rows."""
   contexts = np.concatenate(list(group.contexts.chunks(1 << 20)))
   logits, _ = layerwise(group.receptive_field, contexts)
-  end = layerwise.transducer.task.end
-  return contexts, certificate.margins(
-    group.receptive_field, contexts, logits, end
-  )
+  answers = group.receptive_field.right_tokens(contexts)
+  return contexts, certificate.margins(logits, answers)
 
 
 @by_task
@@ -127,17 +124,17 @@ def test_a_tally_in_pieces_is_that_of_all_at_once(monkeypatch, max_thin):
 
 
 def test_what_is_no_number_is_wrong():
-  field = types.SimpleNamespace(answer_column=0)
   contexts = np.array([[0], [1], [1], [2]], np.uint8)
+  answers = contexts[:, 0].astype(int)
   logits = np.array(
     [[3, 1, 1], [np.nan] * 3, [np.inf, np.inf, 0], [5, 6, 6.5]], np.float32
   )
-  margins = certificate.margins(field, contexts, logits, end=2)
+  margins = certificate.margins(logits, answers)
   assert margins.tolist() == [2, -np.inf, -np.inf, 0.5]
   tally = Tally()
   errors = np.full((4, 3), 0.1, np.float32)
   errors[3] = np.nan
-  bounds = certificate.bounds(field, contexts, errors, end=2)
+  bounds = certificate.bounds(logits, answers, errors)
   np.testing.assert_allclose(bounds, [0.2, 0.2, 0.2, np.inf])
   tally.add(contexts, margins, bounds)
   assert (tally.rounding, tally.share, tally.unsure) == (np.inf, np.inf, 1)
@@ -213,7 +210,7 @@ def test_many_cases_are_tried_without_bounds_first(tmp_path, monkeypatch):
   assert certify.tally_cases(*args) == unbounded
   assert all(tally.unbounded == tally.cases for tally in unbounded)
   (tmp_path / certify.PARTIAL).unlink()
-  answer = lambda field, contexts, logits, end: np.full(len(contexts), 1e9)
+  answer = lambda logits, answers: np.full(len(answers), 1e9)
   monkeypatch.setattr(certificate, "margins", answer)
   tallies = certify.tally_cases(*args)
   assert not any(tally.unbounded or tally.unsure for tally in tallies)
@@ -390,6 +387,6 @@ def test_rounding_is_within_its_bound_on_whole_inputs(monkeypatch):
   np.testing.assert_allclose(comparison.difference, 0.5, atol=1e-3)
   assert comparison.exceeding > 0
   # What agrees exactly may still be rounded.
-  equal = lambda field, contexts, *others: np.ones(len(contexts))
+  equal = lambda logits, answers: np.ones(len(answers))
   monkeypatch.setattr(certificate, "margins", equal)
   assert 0 < compare(layerwise).difference < 1e-4

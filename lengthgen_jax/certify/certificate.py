@@ -32,7 +32,7 @@ from lengthgen_jax.certify.survey import (
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 
-LEMMA = 3  # version of the lemmas; older certificates are computed again
+LEMMA = 4  # version of the lemmas; older certificates are computed again
 # A context whose margin is smaller than THIN_MARGIN is called thin. A tally
 # keeps at most MAX_THIN of them, those with the smallest margins. The user is
 # shown counterexamples that are made from at most MAX_SHOWN of each tally.
@@ -142,58 +142,58 @@ class Tally:
     )
 
 
-def margins(
-  field: ReceptiveField,
-  contexts: np.ndarray,
-  logits: jax.Array | np.ndarray,
-  end: int | None,
+def differences(
+  logits: jax.Array | np.ndarray, answers: np.ndarray
 ) -> np.ndarray:
-  """Returns the margin of every context: right logit - best wrong one.
+  """Returns the right token's logit minus that of each token, [B, V].
+
+  What is not a number counts as -inf. The entry of the right token itself is
+  inf, so that it is never the smallest.
 
   Args:
-    field: the receptive field of the row.
-    contexts: [B, columns].
-    logits: [B, V] of the row.
-    end: the id of the end token; None if the task has none.
-
-  Returns:
-    [B] margins; a margin that is not a number counts as -inf.
+    logits: [B, V], of B contexts.
+    answers: [B], their right tokens.
   """
-  logits, answers = np.array(logits), right_tokens(field, contexts, end)
-  right = np.take_along_axis(logits, answers[:, None], 1)[:, 0]
-  np.put_along_axis(logits, answers[:, None], -np.inf, 1)
+  logits, answers = np.asarray(logits, np.float64), answers[:, None]
   with np.errstate(invalid="ignore"):
-    differences = right - logits.max(axis=1)
-  return np.where(np.isnan(differences), -np.inf, differences)
+    result = np.take_along_axis(logits, answers, 1) - logits
+  result = np.where(np.isnan(result), -np.inf, result)
+  np.put_along_axis(result, answers, np.inf, 1)
+  return result
 
 
-def right_tokens(
-  field: ReceptiveField, contexts: np.ndarray, end: int | None
-) -> np.ndarray:
-  """Returns the id of the token that a row must say in each context, [B]."""
-  if field.answer_column is None:
-    return np.full(len(contexts), end)
-  return contexts[:, field.answer_column].astype(int)
+def margins(logits: jax.Array | np.ndarray, answers: np.ndarray) -> np.ndarray:
+  """Returns the margin of every context, [B]: its right logit minus the best
+  wrong one. The arguments are those of `differences`."""
+  return differences(logits, answers).min(axis=1)
 
 
 def bounds(
-  field: ReceptiveField,
-  contexts: np.ndarray,
-  errors: np.ndarray,
-  end: int | None,
+  logits: jax.Array | np.ndarray, answers: np.ndarray, errors: np.ndarray
 ) -> np.ndarray:
   """Returns the bounds [B] on the rounding of every context's margin.
 
   The margin that was computed and that of any other evaluation, or the exact
-  one, differ by no more. Both may be off by `errors` [B, V]
-  (LayerwiseLogits.chunk_logits) at the right token. So a bound is twice that
-  error, or hardly more than the error itself where it was computed in float64
-  (rounding.spread). A bound that is not a number counts as inf.
+  one, differ by no more. A difference d_v of logits, of which the margin m is
+  the smallest, is in both within its error e_v; so it changes by at most s e_v,
+  where s is 2, or hardly more than 1 if it was computed in float64
+  (rounding.spread). It falls below m by at most s e_v - (d_v - m), and the
+  largest of these is the bound. It is below m, if that is positive, exactly if
+  s e_v is below d_v for every token v. A bound that is not a number counts as
+  inf.
+
+  Args:
+    logits: [B, V], of B contexts.
+    answers: [B], their right tokens.
+    errors: [B, V], those of LayerwiseLogits.chunk_logits.
   """
-  answers = right_tokens(field, contexts, end)
-  errors = np.take_along_axis(errors, answers[:, None], 1)[:, 0]
-  rounding = spread(errors) * errors
-  return np.where(np.isnan(rounding), np.inf, rounding)
+  above = differences(logits, answers)
+  with np.errstate(invalid="ignore"):
+    above -= above.min(axis=1, keepdims=True)
+    # Two infinite differences are equally far below any margin.
+    fall = spread(errors) * errors - np.where(np.isnan(above), 0, above)
+  np.put_along_axis(fall, answers[:, None], -np.inf, 1)
+  return np.where(np.isnan(fall), np.inf, fall).max(axis=1)
 
 
 def margin_shares(margins: np.ndarray, rounding: np.ndarray) -> np.ndarray:
@@ -230,14 +230,14 @@ def count_cases(
     The number of contexts of each chunk, once it has been added.
   """
   field, contexts = group.receptive_field, group.contexts
-  end = layerwise.transducer.task.end
   chunks = contexts.chunks(layerwise.chunk_size)
   chunks = itertools.islice(chunks, num_done, None)
   results = layerwise.chunk_logits(field, chunks, contexts.count)
   for chunk, logits, errors in results:
-    chunk_margins, rounding = margins(field, chunk, logits, end), None
+    answers = field.right_tokens(chunk)
+    chunk_margins, rounding = margins(logits, answers), None
     if layerwise.group:  # not None: it bounds errors
-      rounding = bounds(field, chunk, errors, end)
+      rounding = bounds(logits, answers, errors)
       is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
       tally.refined += int(is_unsure.sum())
       is_hopeless = tally.refined > max_refined or tally.wrong
@@ -246,10 +246,10 @@ def count_cases(
       ):
         is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
         if is_unsure.any():
-          unsure = chunk[is_unsure]
-          logits, errors = tighter(field, unsure)
-          chunk_margins[is_unsure] = margins(field, unsure, logits, end)
-          rounding[is_unsure] = bounds(field, unsure, errors, end)
+          logits, errors = tighter(field, chunk[is_unsure])
+          of_unsure = logits, answers[is_unsure]
+          chunk_margins[is_unsure] = margins(*of_unsure)
+          rounding[is_unsure] = bounds(*of_unsure, errors)
     tally.add(chunk, chunk_margins, rounding)
     yield len(chunk)
     if tally.unsure:
@@ -307,23 +307,20 @@ def compare_with_dense(
         field = group.receptive_field
         contexts = survey.contexts_of(field, row, items, batch)
         compared.setdefault(field, []).append((contexts, logits[:, row.index]))
-  end, differences, exceeds = layerwise.transducer.task.end, [], []
-  least = 0.0
+  gaps, exceeds, least = [], [], 0.0
   for field, parts in compared.items():
     contexts, dense_logits = map(np.concatenate, zip(*parts, strict=True))
     unit = ULPS * float(np.finfo(np.float32).eps)
     least = np.maximum(least, unit * np.abs(dense_logits).max())
     logits, errors = layerwise(field, contexts)
-    difference = np.abs(
-      margins(field, contexts, logits, end)
-      - margins(field, contexts, dense_logits, end)
-    )
-    differences.append(difference)
-    exceeds.append(~(difference <= bounds(field, contexts, errors, end)))
-  difference = np.concatenate(differences)
+    answers = field.right_tokens(contexts)
+    gap = np.abs(margins(logits, answers) - margins(dense_logits, answers))
+    gaps.append(gap)
+    exceeds.append(~(gap <= bounds(logits, answers, errors)))
+  gap = np.concatenate(gaps)
   num_exceeding = int(np.concatenate(exceeds).sum())
-  largest = float(np.maximum(difference.max(), least))  # NaN stays
-  return Comparison(len(difference), largest, num_exceeding)
+  largest = float(np.maximum(gap.max(), least))  # NaN stays
+  return Comparison(len(gap), largest, num_exceeding)
 
 
 # Inputs on which the model is wrong.

@@ -9,8 +9,8 @@ to. DenseLogits runs the whole model on whole inputs with dense attention, also
 where evaluation attends along lines: this is the *dense path*.
 
 Every state comes with its *error*: a bound on the rounding of its computation,
-as certify.rounding defines it. The error of a logit is that of the margin if
-its token is the right one.
+as certify.rounding defines it. Beside the logits of a context stand the errors
+of the right token's logit minus each of them.
 
 No integer here can overflow. Contexts are uint8, and a Transducer refuses a
 task of more than 256 values. Indices into tables fit in int32: a table of 2^31
@@ -196,8 +196,8 @@ class LayerwiseLogits:
   def __call__(
     self, field: ReceptiveField, contexts: np.ndarray
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the logits of the field's row in contexts [B, columns], and the
-    errors of margins, both [B, V], as in `chunk_logits`."""
+    """Returns the logits of the field's row in contexts [B, columns], and their
+    errors, both [B, V], as in `chunk_logits`."""
     starts = range(self.chunk_size, len(contexts), self.chunk_size)
     chunks = np.split(contexts, starts)
     results = self.chunk_logits(field, chunks, len(contexts))
@@ -209,8 +209,8 @@ class LayerwiseLogits:
   ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yields (contexts, logits, errors) of every chunk.
 
-    Logits and errors are [B, V]. The error at token v is that of the margin if
-    v is the right token (rounding.margin_gain).
+    Logits and errors are [B, V]. The error at token v is that of the right
+    token's logit minus that of v (rounding.difference_gain).
 
     A chunk is yielded after the next one has been dispatched to the devices.
 
@@ -285,9 +285,11 @@ class _FieldRow:
         )
     stack, layer, ((_, node),) = self.field.layers[-1]
     outputs = self._states(stack, layer, node, state_rows)
-    model = self.layerwise
+    model, answers = self.layerwise, self.field.right_tokens(contexts)
+    padding = len(outputs[0]) - len(answers)
+    answers = np.pad(answers, (0, padding), mode="edge")
     return _output_logits(
-      model.model, model.head, model.params, model.gains, *outputs
+      model.model, model.head, model.params, model.gains, answers, *outputs
     )
 
   def _table_rows(self, contexts: np.ndarray) -> StateRows:
@@ -588,15 +590,18 @@ def _block(
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _output_logits(model, head: str, params, gains, x, error):
-  """Returns the logits [B, V] of states [B, D], and their errors [B, V] as in
-  LayerwiseLogits.chunk_logits."""
+def _output_logits(model, head: str, params, gains, answers, x, error):
+  """Returns the logits [B, V] of states x [B, D] with an error [B], and their
+  errors [B, V] as in LayerwiseLogits.chunk_logits; `answers` [B] are the right
+  tokens."""
   bound = model.bind({"params": params})
   norm = gains.get("decoder_norm")
   inputs = rounding.layer_inputs(model.config, norm, x, error)
   if model.config.norm == "pre":
     x = bound.decoder_norm(x)
-  errors = rounding.dense(gains[f"logits_dense_{head}"], inputs)
+  of_answers = lambda gain: gain[answers] if gain.ndim else gain
+  gain = jax.tree.map(of_answers, gains[f"logits_dense_{head}"])
+  errors = rounding.dense(gain, inputs)
   return bound.logits_dense[head](x), errors
 
 

@@ -143,6 +143,13 @@ class ReceptiveField(NamedTuple):
     Transducer.columns."""
     return self.transducer.columns(self.steps)
 
+  def right_tokens(self, contexts: np.ndarray) -> np.ndarray:
+    """Returns the id [B] of the token that the row must say in each of the
+    contexts [B, columns]."""
+    if self.answer_column is None:
+      return np.full(len(contexts), self.transducer.task.end)
+    return contexts[:, self.answer_column].astype(int)
+
 
 class Row(NamedTuple):
   """A row at one size.

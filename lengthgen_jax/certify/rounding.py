@@ -92,10 +92,8 @@ Lemmas, each with the function that uses it:
   entries that are possible in the group, and |E| <= 1. So |A D B| <= |A M B| +
   sqrt(|A S A'| |B' S B|) (`slope_of_groups`). GELU moves two numbers apart by a
   factor of GELU_SLOPE at most.
-- Margin (`margin_gain`). logit_i - logit_j is a product with w_i - w_j, whose
-  error is |w_i - w_j| e, and the rounding of both logits. The margin of token i
-  is logit_i minus the largest other logit; its error is at most the largest of
-  these bounds over j.
+- Differences of logits (`difference_gain`). logit_i - logit_j is a product with
+  w_i - w_j, whose error is |w_i - w_j| e, and the rounding of both logits.
 
 Bounds are computed in the precision of the values themselves. They are sums,
 products, quotients and roots of numbers that are not negative, so that they are
@@ -147,7 +145,7 @@ def gamma(n: int) -> float:
 class Gain(NamedTuple):
   """How much a dense layer (or each head of one) changes errors and sizes.
 
-  All are scalars, or [H] for each head; those of `margin_gain` are [V].
+  All are scalars, or [H] for each head; those of `difference_gain` are [V, V].
 
   Attributes:
     scaled_spectral_norm: the spectral norm of the kernel whose rows are
@@ -358,10 +356,9 @@ def block_gains(params: Mapping, memory_norm: Mapping | None) -> dict:
   return gains
 
 
-def margin_gain(params: Mapping, norm: Mapping | None) -> Gain:
-  """Returns the Gain [V] of the margins that a layer of logits gives.
-
-  Entry i bounds the Gain of logit_i - logit_j for every other token j.
+def difference_gain(params: Mapping, norm: Mapping | None) -> Gain:
+  """Returns the Gain [V, V] of the differences logit_i - logit_j, at [i, j], of
+  a layer of logits.
 
   Args:
     params: the parameters of the layer.
@@ -370,16 +367,14 @@ def margin_gain(params: Mapping, norm: Mapping | None) -> Gain:
   kernel = np.asarray(params["kernel"], np.float64).T  # [V, D]
   bias = np.abs(np.asarray(params.get("bias", np.zeros(len(kernel)))))
   scale = 1.0 if norm is None else np.asarray(norm["scale"])
-  largest_difference = lambda rows: np.max(
-    np.linalg.norm(rows[:, None] - rows, axis=-1), axis=1
-  )
+  distances = lambda rows: np.linalg.norm(rows[:, None] - rows, axis=-1)
   sizes = np.linalg.norm(kernel, axis=1)
   return Gain(
-    largest_difference(scale * kernel),
-    largest_difference(kernel),
-    # Both logits are rounded: that of token i, and that of any other.
-    sizes + sizes.max(),
-    bias + bias.max(),
+    distances(scale * kernel),
+    distances(kernel),
+    # Both logits are rounded.
+    sizes[:, None] + sizes,
+    bias[:, None] + bias,
     gamma(kernel.shape[1] + 2),
   )
 
@@ -480,8 +475,9 @@ def normalized(
 def dense(gain: Gain, inputs: InputBounds) -> jax.Array:
   """Returns the error of a dense layer's outputs.
 
-  If its gain has an axis, so has the error: of heads or, with `margin_gain`, of
-  the vocabulary; then it is the error of the margin of each token.
+  If its gain has an axis of heads, so has the error. If it has the [B, V] of
+  `difference_gain` at the right token of each of B contexts, the error is that
+  of the right token's logit minus that of each token.
   """
   if np.ndim(gain.spectral_norm):
     inputs = InputBounds(*(x[..., None] for x in inputs))
@@ -741,12 +737,13 @@ def slope_of_groups(
 def schatten_norm(matrix: jax.Array) -> jax.Array:
   """Returns bounds [...] on the spectral norms of matrices [..., D, E].
 
-  They are the Schatten 16-norms, that is, the 16-norms of the singular values,
+  They are the Schatten p-norms, that is, the p-norms of the singular values,
   times a factor for the rounding of the products here: with n = max(D, E), that
   of a product of two of these matrices has at most the norm gamma(n + 8) times
   the product of their Frobenius norms, each of which is at most sqrt(D) times
-  the spectral norm; the roots that follow shrink it. A norm below 1e-14, whose
-  powers float32 may lose, becomes 1e-14.
+  the spectral norm; the roots that follow shrink it. p is 16, and 128 in
+  float64, which has powers of matrices as large as that. A norm below 1e-14,
+  whose powers float32 may lose, becomes 1e-14.
   """
   num_rows, num_columns = matrix.shape[-2:]
   factor = 1 + 2 * num_rows * gamma(max(num_rows, num_columns) + 8)
@@ -754,10 +751,15 @@ def schatten_norm(matrix: jax.Array) -> jax.Array:
   power = product(matrix, matrix.swapaxes(-1, -2))
   size = jnp.maximum(jnp.abs(power).max((-2, -1), keepdims=True), TINY)
   power = power / size  # so that nothing overflows
-  power = product(power, power)
-  power = product(power, power)
-  norm = jnp.sqrt((power * power).sum((-2, -1)))  # >= |A|^8 / size^4
-  norm = jnp.sqrt(jnp.sqrt(norm)) * size[..., 0, 0]
+  num_squarings = 5 if matrix.dtype == jnp.float64 else 2
+  for _ in range(num_squarings):
+    power = product(power, power)
+  # With k squarings this is the 2^(k + 2)-norm of A / sqrt(size), to the power
+  # of 2^(k + 1).
+  norm = jnp.sqrt((power * power).sum((-2, -1)))
+  for _ in range(num_squarings):
+    norm = jnp.sqrt(norm)
+  norm *= size[..., 0, 0]
   return jnp.maximum(jnp.sqrt(norm) * factor, 1e-14)
 
 
@@ -766,7 +768,7 @@ def schatten_norm(matrix: jax.Array) -> jax.Array:
 
 def model_gains(params: Mapping, head: str) -> dict:
   """Returns the gains of a model, by the names of its parameters: `block_gains`
-  of blocks, the Scale of other normalizations, `margin_gain` of the head.
+  of blocks, the Scale of other normalizations, `difference_gain` of the head.
 
   Args:
     params: the parameters of one seed.
@@ -781,7 +783,7 @@ def model_gains(params: Mapping, head: str) -> dict:
         norm_scale(layer) if is_norm else block_gains(layer, memory_norm)
       )
   name = f"logits_dense_{head}"
-  gains[name] = margin_gain(params[name], params.get("decoder_norm"))
+  gains[name] = difference_gain(params[name], params.get("decoder_norm"))
   # The factor makes up for rounding to float32.
   return jax.tree.map(lambda x: np.float32(np.multiply(x, 1 + 1e-6)), gains)
 
