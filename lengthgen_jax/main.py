@@ -122,7 +122,8 @@ def run() -> None:
 def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line.
 
-  If it is wrong, the program ends with one line and exit code 2.
+  If it is wrong, the program ends with one line and exit code 2. (A --flagfile
+  that cannot be opened fails before, when this module is imported.)
 
   Args:
     argv: the program's name and its arguments.

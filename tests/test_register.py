@@ -283,6 +283,12 @@ def test_transducer_that_leaves_its_states_is_refused():
     def step(self, state, symbols):
       return 0, symbols[0]
 
+  class Wordless(Addition):
+    name = "wordless"
+
+    def step(self, state, symbols):
+      return state, symbols[0] + 100
+
   class Foreign(Addition):
     name, initial_state = "foreign", 5
 
@@ -292,6 +298,7 @@ def test_transducer_that_leaves_its_states_is_refused():
     (Numpy, "step.state, symbols. fails with TracerArrayConversionError"),
     (Floating, "step.state, symbols. fails with TypeError"),
     (Constant, "step.state, symbols. .*"),
+    (Wordless, "step.state, symbols. writes 100, 101, .* no token id"),
     (Foreign, "its initial state, 5, is not one"),
   ):
     register.task(task)

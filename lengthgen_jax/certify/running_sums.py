@@ -256,9 +256,11 @@ class RunningSumSurvey(Survey[tuple[int, int]]):
     count: int,
     rng: np.random.Generator,
   ) -> list[str]:
+    # The greatest N and M of the main task's training inputs, all of which are
+    # in bucket 0.
     longest = self.experiment.data[0].bound(0)
     assert isinstance(longest, tuple)
-    n, m = longest  # of training
+    n, m = longest
     rows = [row for row in group.rows if row.width - 2 <= n]
     if not rows:
       return []

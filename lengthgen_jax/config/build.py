@@ -147,15 +147,16 @@ def _tasks(config: ConfigDict) -> list[Task]:
 
 def _check_transducer(task: Task) -> None:
   """Raises UsageError if `step` of a user's transducer fails, on numpy arrays
-  or compiled by JAX, returns arrays of another shape, or if the transducer
-  begins in or goes to a state that `states` does not have."""
+  or where JAX traces it, returns arrays of another shape or an output that is
+  no token id, or if the transducer begins in or goes to a state that `states`
+  does not have."""
   symbols = [task.first_item + np.arange(task.base)] * task.operands
   state, *columns = np.meshgrid(np.array(task.states), *symbols)
   reason = f"task={task.name!r}: step(state, symbols)"
   try:
     next_state, output = task.step(state, columns)  # as certificates do
-    no_symbols = jnp.zeros((task.operands, 1), jnp.int32)
-    jax.eval_shape(task.transduce, no_symbols)  # as training does
+    zeros = jnp.zeros((task.operands, 1), jnp.int32)
+    jax.eval_shape(task.transduce, zeros)  # as training does
   except Exception as error:
     line = (str(error).splitlines() or [""])[0]
     raise UsageError(
@@ -175,6 +176,12 @@ def _check_transducer(task: Task) -> None:
     not others,
     f"{reason} goes to {', '.join(map(str, others))}, which states ="
     f" {task.states} does not have",
+  )
+  foreign = sorted(set(np.unique(output)) - set(range(task.vocab_size)))
+  check(
+    not foreign,
+    f"{reason} writes {', '.join(map(str, foreign))}, which is no token id:"
+    f" these are 0 to {task.vocab_size - 1}",
   )
 
 

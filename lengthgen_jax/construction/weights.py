@@ -359,13 +359,10 @@ def check_precision(
     " and model.precision='highest'",
   )
   advice = ""
-  if copies == "share":
-    advice = " or initial.copies='difference'"
-  if copies == "share" and longest <= max_items("float32", copies):
-    advice = (
-      ", initial.copies='difference', or model.dtype='float32' and"
-      " model.precision='highest'"
-    )
+  if copies == "share" and longest <= max_items(dtype, "difference"):
+    advice += ", or initial.copies='difference'"
+  if longest <= max_items("float32", copies):
+    advice += ", or model.dtype='float32' and model.precision='highest'"
   check(
     longest <= max_length,
     f"initial.longest={longest}: {dtype} suffices for at most {max_length}"

@@ -225,8 +225,9 @@ def value_row(
   Args:
     metric: the name of the metric.
     value: its value.
-    n: how many samples it was measured on; of "token", how many tokens, and of
-      "frontier", how many samples are asked for at each length.
+    n: how many samples it was measured on; of "token", how many tokens, of
+      "frontier", how many samples are asked for at each length, and of a probe,
+      how many values its mean is over (`Mean.count`).
     teacher_forced: whether the model was given the right earlier outputs; False
       for the exact match of tests, which is the same without them.
   """

@@ -890,7 +890,12 @@ def prove(path):
 
 
 def prove_or_refuse(path):
-  """Returns what `prove` does, or which condition is not met."""
+  """Returns the dict that `prove` returns.
+
+  If `prove` raises, the dict has the "verdict" "refused" and the "text" alone,
+  which says why: the file cannot be read, it holds no such model, or a
+  condition of the proof is not met.
+  """
   try:
     with np.errstate(all="ignore"):  # an infinite bound proves nothing
       return prove(path)

@@ -219,6 +219,7 @@ def sparse_bias(
   values, index = scaffold[site].gather(rows, keys)
   is_open = values != CLOSED
   is_causal = site == "self" and not config.allow_leak
+  # No line has a PAD key, so these keys need no padding mask.
   if is_causal:
     is_open &= keys.index[index] <= rows.index[:, None]
   values = jnp.where(is_open, config.scale * values, CLOSED)
