@@ -632,6 +632,13 @@ def test_a_table_is_filled_archived_skipped_and_checked(
     (job,) = runs.jobs_of(["tiny"], "cpu", {name: archived})
     runs.set_aside(job.run, workdir)  # it is of the earlier config
     assert not workdir.exists() and workdir.with_name(f"{name}.old0").exists()
+  # Lengthgen refuses a workdir whose config has other overrides.
+  shutil.copytree(workdir.with_name(f"{name}.old0"), workdir)
+  saved = json.loads((workdir / "config.json").read_text())
+  text = json.dumps(saved | {"overrides": ["train.steps=600"]})
+  (workdir / "config.json").write_text(text)
+  runs.set_aside(job.run, workdir)
+  assert not workdir.exists() and workdir.with_name(f"{name}.old1").exists()
   shutil.copytree(workdir.with_name(f"{name}.old0"), workdir)
   run = runs.runs_of("tiny", "cpu")[name]
   runs.set_aside(run, workdir)  # of the present config: it stays
@@ -640,7 +647,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   text = json.dumps(config | {"of_another_version": 1})
   (workdir / "config.json").write_text(text)
   runs.set_aside(run, workdir)
-  assert not workdir.exists() and workdir.with_name(f"{name}.old1").exists()
+  assert not workdir.exists() and workdir.with_name(f"{name}.old2").exists()
   # A stranger's check: not the same, or the same to the bit.
   path = results / "rows" / f"{name}.jsonl"
   planted = [one | {"correct": 63, "value": 63 / 64} for one in rows]

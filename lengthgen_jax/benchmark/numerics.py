@@ -132,7 +132,7 @@ def training_step(name: str, workload: Workload) -> Computation:
   """Returns the computation of the loss and gradients of a training step with
   random parameters.
 
-  Attention is along lines if the workload has lines, else dense.
+  Attention is along lines where Experiment.supports_sparse is True, else dense.
   """
   experiment = workload.experiment
   spec = TrainSpec(experiment, workload.train, workload.plan_along_lines)

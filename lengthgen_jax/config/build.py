@@ -463,7 +463,8 @@ def _check_eval(config: ConfigDict) -> None:
     check_choice("eval.test_sets", name, test_sets)
   checkpoint = config.eval.checkpoint
   check(
-    checkpoint in ("last", "best") or checkpoint.isdigit(),
+    checkpoint in ("last", "best")
+    or (checkpoint.isascii() and checkpoint.isdigit()),
     f"eval.checkpoint={checkpoint!r}: choose last, best or the number of a"
     " step",
   )

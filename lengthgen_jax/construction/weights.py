@@ -162,7 +162,7 @@ def parameters(
   for block in (first, second):
     block["self_attention"]["temperature"] += np.sqrt(config.head_dim)
   _after_and_minimum(first["self_attention"], dims, gap)
-  _write_item_to_output_mlp(first["mlp"], dims)
+  _move_item_to_output(first["mlp"], dims)
   copy_value = 0.0 if is_share else -1.0
   _count_and_successor(second["self_attention"], dims, gap, gain, copy_value)
   _remove(second["mlp"], dims, 1.0 + is_share * gain / 2)
@@ -195,7 +195,7 @@ def _after_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
   out[1, :alphabet, dims.next_item] = eye
 
 
-def _write_item_to_output_mlp(mlp: dict, dims: Dimensions) -> None:
+def _move_item_to_output(mlp: dict, dims: Dimensions) -> None:
   """Writes layer 1's MLP in place; it moves item s to output s after `⊥`.
 
   Hidden unit s is relu(item s + after - 1); the last one is `after`, which is

@@ -27,7 +27,12 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax import origin
 from lengthgen_jax.config import load_config
-from lengthgen_jax.config.files import CHANGEABLE, saved_config
+from lengthgen_jax.config.files import (
+  CHANGEABLE,
+  differences,
+  name_overrides,
+  saved_config,
+)
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.papers import attention_bias, provenance, task_hinting
 from lengthgen_jax.papers.experiments import SIZES, Run, run_of
@@ -69,8 +74,8 @@ def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
   runs.
 
   `probes` are the `Table.probes` of a table that has the run: of one in `names`
-  or, if the run itself is named, of any table. Tables with probes come before
-  tables without.
+  or, if the run itself is named, of any table. They are {} only if no such
+  table has probes.
 
   Args:
     names: names of tables and of runs.
@@ -209,6 +214,10 @@ def run_jobs(
     spent = datetime.timedelta(seconds=round(time.monotonic() - start))
     print(f"== {len(ended)} of {len(jobs)} in {spent}: {name}", flush=True)
 
+  # All are renamed that must be before the first run begins, because a run may
+  # copy its first stage from the workdir of another.
+  for job in jobs:
+    set_aside(job.run, root / job.run.name)
   with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
     try:
       # With parallel=1 runs are made in this thread, which Ctrl-C interrupts.
@@ -241,7 +250,6 @@ def run_job(
       line and returns its exit code.
   """
   run, archived = job.run, job.archived
-  set_aside(run, workdir)
   copy_first_stage(run, workdir)
   if archived is not None:
     rows = records.read_results(workdir / "results.jsonl")
@@ -322,16 +330,17 @@ def lengthgen(
 
 
 def set_aside(run: Run, workdir: pathlib.Path) -> None:
-  """Renames a workdir that was made with another config of the run, so that
-  `lengthgen` would refuse it, to WORKDIR.oldN, for the first N = 0, 1, ... that
+  """Renames a workdir that `lengthgen` would refuse, because it was made with
+  another config of the run, to WORKDIR.oldN, for the first N = 0, 1, ... that
   is free."""
+  config = config_of(run)
+  name_overrides(config, str(origin.REPOSITORY / run.config))
   try:
-    config = saved_config(workdir)
-    if config is None:
+    saved = saved_config(workdir)
+    if saved is None:
       return
-    saved = json.loads(config.to_json_best_effort())
-    is_other = bool(config_changes(run, saved, (*CHANGEABLE, "overrides")))
-  except UsageError:  # another version saved it, and this one cannot read it
+    is_other = bool(differences(config, saved))
+  except UsageError:  # it is damaged, or another version saved it
     is_other = True
   if is_other:
     names = (f"{workdir.name}.old{n}" for n in itertools.count())
@@ -437,18 +446,19 @@ def check_runs(
       check(exit_code == 0, f"{name} failed; its workdir is {workdir}")
     rows = records.read_results(workdir / "results.jsonl")
     origin_differences = provenance.differences_in_origin(archive[name].header)
-    differences = provenance.compare(
+    row_differences = provenance.compare(
       archive[name].rows, rows, exact=not origin_differences
     )
-    verdict = "differs" if differences else "agrees"
+    verdict = "differs" if row_differences else "agrees"
     precision = (
       f"within tolerance ({origin_differences})"
       if origin_differences
       else "to the bit"
     )
     print(f"{name}: {verdict}, compared {precision}")
-    print("".join(f"  {line}\n" for line in differences), end="", flush=True)
-    if differences:
+    lines = "".join(f"  {line}\n" for line in row_differences)
+    print(lines, end="", flush=True)
+    if row_differences:
       all_agree = False
       print(f"  its workdir is {workdir}; remove it to make the run once more")
     else:

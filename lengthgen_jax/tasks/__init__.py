@@ -74,7 +74,7 @@ def check_task(name: str, task: Any) -> None:
   registries = TASKS, *HINTS.values()
   for registered, other in (x for tasks in registries for x in tasks.items()):
     check(
-      registered == name
+      (registered, other.name) == (name, task.name)  # it is registered again
       or other.section != task.section
       or task_fields(other) == task_fields(task),
       f"register: task {name!r} has other fields than {registered!r}, whose"
