@@ -10,12 +10,14 @@ import shutil
 import tempfile
 
 # These are set before numpy and jax are imported. Nearly all of the time goes
-# into compilation: it optimizes little, and this process and the commands that
-# it starts share compiled programs. Matrices are too small for threads.
+# into tracing and compilation: programs do not name the lines of Python that
+# they are from, are hardly optimized, and are shared by this process and the
+# commands that it starts. Matrices are too small for threads.
 CACHE = tempfile.mkdtemp(prefix="lengthgen_jax_tests_")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 FLAGS = "--xla_cpu_parallel_codegen_split_count=1"
 if importlib.metadata.version("jaxlib") < "0.11":  # later ones end at this flag
   FLAGS += " --xla_cpu_use_fusion_emitters=false"

@@ -89,7 +89,8 @@ def draw_calibration(
     *draw_biases(model, batch, figures, f"W={condition.width}"),
     *(
       draw_matrices(
-        # Without the padding to the widest condition, which comes last.
+        # The arrays are padded to the widest condition; the padding comes last
+        # and is left out.
         attention[f"{site}_{model.seed}"][
           ..., : len(batch.rows.index), : len(labels)
         ],

@@ -109,8 +109,8 @@ def completed(row: Any) -> Any:
 
 
 def flaw(row: Any) -> str:
-  """Returns what is wrong with a value, as the end of a sentence; "" if it is a
-  row of this version."""
+  """Returns what is wrong with a value, as the end of a sentence; "" if it has
+  the fields of a row, whatever its "version" is."""
   if not isinstance(row, dict):
     return "is no object"
   if missing := sorted(Row.__required_keys__ - set(row)):
