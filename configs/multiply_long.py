@@ -52,7 +52,8 @@ FINETUNE = {
   "finetune.rate_decay": 0.7,
   "finetune.share": 0.3,
   "certify.exhaustive": False,
-  # Their margins are small beside the bounds of three layers.
+  # Many margins are below the first bounds on rounding, so any number of
+  # contexts may be bounded again, more tightly.
   "certify.max_refined": 10**9,
 }
 # The rarest contexts are those of the largest and the smallest carries.
@@ -82,11 +83,11 @@ DECODER_ONLY = {
   "model.kind": "decoder_only",
   "model.num_decoder_layers": 2,
   "positions.segments": True,
-}
-ABC_DECODER_ONLY = {
   "train.optimizer": "muon",
   "train.learning_rate": 0.02,
   "train.adam_learning_rate": 3e-3,
+}
+ABC_DECODER_ONLY = {
   "calibration.kappa_self": 3.0,
   # Operands are read in the second layer alone, whose MLP must do all the rest.
   "retrain.model.mlp_dim": 1024,

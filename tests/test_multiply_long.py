@@ -9,6 +9,7 @@ import numpy as np
 import plain_tasks as plain
 import pytest
 import untrained
+from command import refuses
 from presets import multiply_long
 
 from lengthgen_jax.attention.calibration import (
@@ -28,7 +29,7 @@ from lengthgen_jax.attention.lines import (
 from lengthgen_jax.config import build, default_config
 from lengthgen_jax.evaluation import decode
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import attention_statistics
+from lengthgen_jax.pipelines import attention_statistics, runs
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.tasks.task import Size
@@ -371,3 +372,14 @@ def test_a_cache_window_holds_every_key_of_its_lines():
       key = int(place @ [7, 1]) + 1
       if place.min() >= 0 and place[1] < 7 and key <= row:
         assert key < first or row - key < recent, (matrix, c, row)
+
+
+def test_a_run_needs_room_for_the_tests_that_it_has_alone(tmp_path):
+  config = multiply_long.get_config("vanilla")
+  config.positions.update(kind="learned", table=1000)
+  config.eval.update(lengths=(100,), samples=(9,), multipliers=(3,))
+  config.eval.test_sets = ("unequal",)  # 100 digits times 3
+  runs.make_run(config, tmp_path)
+  config.eval.stress = True
+  with refuses("100 digits need 10101 positions", "positions.table=1000"):
+    runs.make_run(config, tmp_path)

@@ -273,3 +273,10 @@ def test_results_without_a_readable_config_are_one_line(tmp_path):
   records.write(path, [{"method": "vanilla"}])
   with refuses("line 1 lacks"):
     report.write_report(tmp_path)
+
+
+def test_a_report_that_cannot_be_written_is_one_line(tmp_path):
+  write_run(tmp_path, "run", seeds(1, 2, 3), CONFIG)
+  (tmp_path / "report.md").mkdir()
+  with refuses(f"--workdir={tmp_path}: cannot write there"):
+    report.write_report(tmp_path)

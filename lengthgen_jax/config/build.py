@@ -398,15 +398,18 @@ def _check_tests(experiment: Experiment, section: ConfigDict) -> None:
   """Raises UsageError if a length or a test set cannot be tested."""
   task = experiment.task
   lengths = [("lengths", length) for length in section.lengths]
-  if section.frontier:
-    lengths.append(("frontier", section.frontier))
-  for test_set in section.test_sets:
-    for field, length in lengths:
+  for test_set in task.tested_sets(section):
+    if section.frontier and test_set in section.test_sets:
+      tested = [*lengths, ("frontier", section.frontier)]
+    else:
+      tested = lengths
+    for field, length in tested:
       try:
         for _, arguments in task.variants(test_set, section, length):
           experiment.test_width(length, arguments)
       except UsageError as error:
         raise UsageError(f"eval.{field}: {error}") from error
+  for test_set in section.test_sets:
     check(
       any(task.variants(test_set, section, n) for n in section.lengths),
       f"eval.test_sets: {test_set} has nothing to test at eval.lengths="

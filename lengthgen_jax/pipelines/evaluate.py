@@ -289,14 +289,7 @@ def eval_specs(
   the model, only its experiment counts."""
   section, task = config.eval, model.experiment.task
   lengths = [length for length in section.lengths if length <= longest]
-  test_sets = [*section.test_sets]
-  if section.stress:
-    test_sets += [
-      test_set
-      for test_set in task.stress_sets
-      if test_set not in section.test_sets
-    ]
-  return list(_specs(config, model, test_sets, lengths))
+  return list(_specs(config, model, task.tested_sets(section), lengths))
 
 
 def _specs(

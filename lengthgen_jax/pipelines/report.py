@@ -54,7 +54,8 @@ def write_report(root: pathlib.Path) -> str:
 
   Raises:
     UsageError: there are no rows of exact match, a file cannot be read or is
-      of another version, or results.jsonl has no config.json beside it.
+      of another version, results.jsonl has no config.json beside it, or the
+      folder cannot be written.
   """
   rows, configs = read_runs(root)
   exact_rows, edit_rows = of_metric(rows, "em"), of_metric(rows, "edit")
@@ -71,7 +72,8 @@ def write_report(root: pathlib.Path) -> str:
   paragraphs += [f"Missing: {message}." for message in missing]
   text = "\n\n".join(paragraphs)
   latex = "\n\n".join(map(tables.to_latex, run_tables))
-  records.write_text(root / "report.md", text + "\n")
+  with file_errors(f"--workdir={root}: cannot write there"):
+    records.write_text(root / "report.md", text + "\n")
   records.write_text(root / "report.tex", latex + "\n")
   records.write_text(root / "report.csv", tables.to_csv(rows))
   paths = figures.draw(rows, root / "figures")

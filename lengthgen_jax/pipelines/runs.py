@@ -1,9 +1,9 @@
 """The run that a config describes, and the models that it trained."""
 
+import itertools
 import json
 import pathlib
 import sys
-from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -53,7 +53,7 @@ def make_run(
   experiment = build.build(config)
   if scaffold is None:
     scaffold = build.make_scaffold(config, experiment)
-  _check_scaffold(experiment, scaffold, config.eval.lengths)
+  _check_scaffold(experiment, scaffold, config.eval)
   return loop.Run(
     experiment=experiment,
     train=optimizer.TrainConfig(**config.train),
@@ -72,11 +72,11 @@ def make_run(
 
 
 def _check_scaffold(
-  experiment: Experiment, scaffold: dict, test_lengths: Sequence[int]
+  experiment: Experiment, scaffold: dict, section: ConfigDict
 ) -> None:
   """Raises UsageError if a scaffold lets rows attend to later outputs (and
-  bias.allow_leak is not set), or if it is too small for training, or it or the
-  model for a test length."""
+  bias.allow_leak is not set), or if it is too small for training or for a test
+  that config.eval, `section`, asks for."""
   if "self" in scaffold and not experiment.bias.allow_leak:
     leak = scaffold["self"].first_leak()
     if leak is not None:
@@ -89,8 +89,13 @@ def _check_scaffold(
   data_set = experiment.data[0]
   longest = data_set.bound(len(data_set.lengths.buckets) - 1)
   experiment.check_scaffold(longest, scaffold)
-  for length in test_lengths:
-    experiment.check_scaffold(experiment.test_width(length), scaffold)
+  task = experiment.task
+  for test_set, length in itertools.product(
+    task.tested_sets(section), section.lengths
+  ):
+    for _, arguments in task.variants(test_set, section, length):
+      width = experiment.test_width(length, arguments)
+      experiment.check_scaffold(width, scaffold)
 
 
 def print_closed_rows(run: loop.Run) -> None:

@@ -333,6 +333,12 @@ class Task(abc.ABC):
     """Returns the names of the test sets with hard or odd inputs."""
     return ()
 
+  def tested_sets(self, section: Any) -> list[str]:
+    """Returns the names of all test sets that config.eval, `section`, asks for:
+    its own and, with eval.stress, those of `stress_sets`."""
+    stress_sets = self.stress_sets if section.stress else ()
+    return list(dict.fromkeys([*section.test_sets, *stress_sets]))
+
   @property
   def single_input_sets(self) -> tuple[str, ...]:
     """Returns the names of the test sets with a single input of each length."""
