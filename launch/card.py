@@ -285,7 +285,10 @@ def check_numerics(root: pathlib.Path) -> int:
     certificates = json.loads(path.read_text()) if path.exists() else {}
     margins.append(certificates.get("0", {}).get("margin"))
     check(margins[-1] is not None, f"{path}: no margin of seed 0")
-  print(f"margin on this device {margins[0]:.6f}, on the CPU {margins[1]:.6f}")
+  print(
+    f"margin on this device {margins[0]:.6f}, on the CPU {margins[1]:.6f}",
+    flush=True,
+  )
   return int(code != 0 or abs(margins[0] - margins[1]) > 1e-3)
 
 

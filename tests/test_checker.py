@@ -57,6 +57,7 @@ def config_of(task, kind, layers=1, heads=2, emb_dim=8, mlp_dim=8):
     },
     "positions": {"kind": "none", "cyclic_period": 0, "segments": False},
     "temperature": {"kind": "none", "initial": 0.5, "stretch": 1.0},
+    "attention": {"normalizer": "softmax", "alpha": 1.5},
     "bias": {
       "kind": "file",
       "allow_leak": False,
@@ -94,7 +95,9 @@ def lines_of(site, heads, layers=1):
       arrays["valid"][:, :, h, k] = True
       for name, value in zip(checker.Line._fields, line, strict=True):
         arrays[name][:, :, h, k] = value
-  return {f"lines/{site}_{name}": x for name, x in arrays.items()}
+  arrays = {f"{site}_{name}": x for name, x in arrays.items()}
+  arrays |= {"schema": np.array(1), "meta": np.array("{}")}
+  return {f"lines/{name}": x for name, x in arrays.items()}
 
 
 def table_model(task, kind):
@@ -296,6 +299,16 @@ def far_from_zero(arrays, config):
   arrays["params/token_embedder/embedding"] += 1e5
 
 
+def multiply(factors):
+  """A change that multiplies arrays by numbers, {name: number}."""
+
+  def change(arrays, config):
+    for name, factor in factors.items():
+      arrays[name] = np.float32(arrays[name].astype(float) * factor)
+
+  return change
+
+
 def drop_array(name):
   return lambda arrays, config: arrays.pop(name)
 
@@ -306,7 +319,7 @@ def transposed_wo(arrays, config):
 
 def two_seeds(arrays, config):
   for name in arrays:
-    if name.startswith("lines/"):
+    if name.startswith("lines/") and arrays[name].ndim:
       arrays[name] = np.concatenate([arrays[name]] * 2)
 
 
@@ -340,7 +353,22 @@ MUTANTS = {
   "a line one column to the right": ("fails", change_lines(intercept=-1)),
   "a line to one column for all rows": ("fails", change_lines(matrix=0)),
   "a line is left out": ("fails", change_lines(valid=False)),
-  "a line for rows of the prompt alone": ("fails", change_lines(row_segment=0)),
+  "a line for rows of the prompt alone": (
+    "refused",
+    change_lines(row_segment=0),
+  ),
+  "a factor on the bias": ("refused", change_config("bias", scale=2.0)),
+  "a bias of matrices": ("refused", drop_array("lines/schema")),
+  "a state that overflows": (
+    "refused",
+    multiply({EMBEDDING: 2.0**100, WO: 2.0**100}),
+  ),
+  "weights that a processor may take for zero": (
+    "undecided",
+    multiply(
+      {"params/decoder_norm/scale": 2.0**39, f"{HEAD}/kernel": 2.0**-140}
+    ),
+  ),
   "a stronger line far to the left": ("fails", second_line(intercept=12)),
   "a stronger line far to the right": ("fails", second_line(intercept=-12)),
   "a column that only wide numbers have": (
@@ -920,23 +948,42 @@ def test_the_bounds_hold_in_the_worst_directions(tmp_path, e):
     assert e < 1e-4 or max(values) > 0.2, (name, max(values))
 
 
-def test_an_error_of_a_hidden_state_that_several_keys_share(tmp_path):
-  """The weights of these keys add up, so that the bound does not grow smaller
-  with their number."""
+def test_keys_of_one_hidden_state_have_errors_of_their_own(tmp_path):
+  """Because they need not be rounded alike: several keys of the first head, and
+  another one of the second."""
   model, rng = random_model(tmp_path), np.random.default_rng(1)
   zero, e = np.zeros(1), 1e-5
   for count in (1, 2, 4):
     for _ in range(10):
       x, key = rng.normal(size=(2, 1, 16))
+      heads = [[(0.0, (0, k)) for k in range(count)], [(0.0, (0, count))]]
 
-      def attend(z, e, x=x, count=count):
-        keys = {0: model.key_value(0, "cross", z, e)}
-        heads = [[(0.0, 0)] * count, []]
+      def attend(z, e, x=x, heads=heads):
+        keys = {
+          (0, k): model.key_value(0, "cross", state[None], e)
+          for k, state in enumerate(z)
+        }
         return model.attend("decoder_0/cross_attention", x, zero, heads, keys)
 
-      bound = attend(key, np.array([e]))[1][0]
-      change = lambda z, f=attend: f(z[None], zero)[0][0]
-      assert largest_change(change, key[0], e) <= bound
+      states = np.repeat(key, count + 1, axis=0)
+      bound = attend(states, np.array([e]))[1][0]
+      output = lambda z, f=attend: f(z.reshape(-1, 16), zero)[0][0]
+      moves = [
+        output(states.ravel() + 1e-6 * d) - output(states.ravel() - 1e-6 * d)
+        for d in np.eye(states.size)
+      ]
+      _, _, directions = np.linalg.svd(np.array(moves).T)
+      for direction in directions[:3].reshape(3, count + 1, 16):
+        move = e * direction / np.linalg.norm(direction, axis=1, keepdims=True)
+        moved = output((states + move).ravel()) - output(states.ravel())
+        assert np.linalg.norm(moved) <= bound
+
+
+def test_hidden_states_that_might_overflow_have_no_bound(tmp_path):
+  model, zero = random_model(tmp_path), np.zeros(1)
+  x = np.random.default_rng(1).normal(size=(1, 16))
+  assert np.isfinite(model.normalize(2.0**39 * x, zero)[1])
+  assert np.isinf(model.normalize(2.0**41 * x, zero)[1])
 
 
 def rounded(x, bits=16):
@@ -981,7 +1028,7 @@ def test_the_bounds_hold_for_coarse_arithmetic(tmp_path, monkeypatch):
   exact, bound = model.dense(model.output_head, hidden, error)
   _, _, norms, _ = model.dense_weights(model.output_head, 16)
   change = np.linalg.norm(y - exact[:, 0], axis=1)
-  assert (change <= bound[:, 0] + norms * error).all()
+  assert (change <= checker.length(bound[:, 0]) + norms * error).all()
 
   hidden = dense("decoder_0/mlp/wi", norm("decoder_0/pre_mlp_layer_norm", x))
   y = dense("decoder_0/mlp/wo", np.maximum(hidden, 0))

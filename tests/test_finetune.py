@@ -1,6 +1,7 @@
 """Finetuning: training on what a certificate found wrong."""
 
 import dataclasses
+import functools
 import json
 
 import jax
@@ -12,7 +13,8 @@ from plain_lines import random_lines
 
 from lengthgen_jax.attention.lines import LEFT, WHOLE, Line, shared_lines
 from lengthgen_jax.config.build import build
-from lengthgen_jax.pipelines import finetune, workdir
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.pipelines import finetune, runs, workdir
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop, optimizer
 from lengthgen_jax.training.train_step import TrainSpec, draw_batches
@@ -169,6 +171,30 @@ def test_a_fixed_width_for_longer_numbers_is_refused():
     finetune.check_config(config, "retrain.")
   config.finetune.rounds = 0
   finetune.check_config(config)
+
+
+def test_rounds_have_no_checkpoint_by_its_step():
+  config = untrained.config(fields={"eval.checkpoint": "600"})
+  finetune.check_config(config)
+  config.finetune.rounds = 1
+  with refuses("eval.checkpoint='600'", "finetune.rounds=0"):
+    finetune.check_config(config)
+
+
+def test_steps_of_a_finetuned_model_count_from_its_first_run(monkeypatch):
+  experiment = untrained.experiment()
+  model = functools.partial(Model, experiment, {}, {})
+  loaded = {
+    "train": [
+      model(seed=s, step=600, stopped_at=n) for s, n in ((0, 350), (1, -1))
+    ],
+    "first": [model(seed=0, step=300)],
+    "second": [model(seed=1, step=400, stopped_at=200, diverged=True)],
+  }
+  monkeypatch.setattr(runs, "load", lambda run, checkpoint: loaded[run])
+  stage = workdir.Stage("finetune", untrained.config(), tuple(loaded), 2)
+  steps = [(x.step, x.stopped_at, x.diverged) for x in stage.models]
+  assert steps == [(900, 350, False), (1000, 800, True)]
 
 
 def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:

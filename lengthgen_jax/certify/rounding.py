@@ -721,7 +721,9 @@ def slope_of_groups(
     # Bounds [B / group] on |a diag(d) b|, for each row d >= 0 of `diagonal`.
     # The error of an entry is at most gamma(F + 2) times the sum of its terms'
     # magnitudes, which is at most the product of the lengths of a row of
-    # a diag(sqrt(d)) and a column of diag(sqrt(d)) b.
+    # a diag(sqrt(d)) and a column of diag(sqrt(d)) b. So the norm of all errors
+    # is at most gamma(F + 2) times the product of the Frobenius norms of these
+    # two matrices, whose squares are in `sizes`.
     product = partial(jnp.einsum, precision=EXACT_FACTORS)
     matrices = product("df,gf,fe->gde", a, diagonal, b)
     sizes = [product("gf,df->g", diagonal, x * x) for x in (a, b.T)]

@@ -302,8 +302,8 @@ def _grid_sizes(section: ConfigDict, task: Task) -> tuple:
   for name, required in required_values.items():
     check(
       section[name] == required,
-      f"data.{name}={section[name]!r}: operands of {task.name} are not padded;"
-      f" choose {required!r}",
+      f"data.{name}={section[name]!r}: all examples of {task.name} in a batch"
+      f" have the same lengths, without padding; choose {required!r}",
     )
   longest = section.train_length
   widths = sorted(section.widths) or [*range(section.shortest, longest + 1)]

@@ -32,9 +32,16 @@ def check_config(config: ConfigDict, prefix: str = "") -> None:
 
   Raises:
     UsageError: the config has rounds of finetuning and more than one bucket,
-      or a fixed width for longer operands than in training; or finetune.share
-      leaves none of the main task's examples in a batch.
+      a fixed width for longer operands than in training, or the number of a
+      step as eval.checkpoint; or finetune.share leaves none of the main task's
+      examples in a batch.
   """
+  checkpoint = config.eval.checkpoint
+  check(
+    not config.finetune.rounds or checkpoint in ("last", "best"),
+    f"eval.checkpoint={checkpoint!r}: rounds of finetuning count steps of their"
+    " own; choose last or best, or finetune.rounds=0",
+  )
   batch_size, share = config.train.batch_size, config.finetune.share
   count = batch_size  # of the main task's examples
   if config.mixing.kind == "weighted":

@@ -296,11 +296,13 @@ class Stage:
   def models(self) -> list[trained.Model]:
     """One model of each seed, loaded from the last run that trained it.
 
-    Its step is the sum of the steps of its runs. Seeds in `still_wrong` have
-    the model of the first run.
+    Its step is the sum of the steps of its runs, from the first of which its
+    `stopped_at` is counted too. Seeds in `still_wrong` have the model of the
+    first run.
 
     Raises:
-      UsageError: a run has no checkpoint, or none of eval.checkpoint.
+      UsageError: a run has no checkpoint, or none of eval.checkpoint; if that
+        is the number of a step, every run must have a checkpoint of it.
     """
     if self.config.pretrained:
       return [_pretrained_model(self.config, self.runs[0])]
@@ -312,8 +314,13 @@ class Stage:
     for finetuning in rounds:
       for model in runs.load(finetuning, checkpoint):
         if model.seed not in self.still_wrong:
-          step = models_by_seed[model.seed].step + model.step
-          models_by_seed[model.seed] = dataclasses.replace(model, step=step)
+          before = models_by_seed[model.seed]
+          stopped_at = before.stopped_at
+          if model.stopped_at >= 0:  # this round diverged
+            stopped_at = before.step + model.stopped_at
+          models_by_seed[model.seed] = dataclasses.replace(
+            model, step=before.step + model.step, stopped_at=stopped_at
+          )
     return list(models_by_seed.values())
 
 

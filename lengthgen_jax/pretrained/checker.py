@@ -6,9 +6,9 @@ This is a second opinion: it needs numpy alone, and shares no code and no line
 of proof with lengthgen_jax/certify. docs/proofs.md has the theorem and its
 lemmas. The exit code is 0 if all models are proved; 1 if a model is wrong in a
 context, or has a margin whose sign rounding might change; 2, even so, if a file
-cannot be read or a condition of the proof is not met, which is no proof of the
-opposite. Shapes: U contexts, D model size, H heads, K head size, G keys of a
-row (of a dense layer: groups of outputs), V tokens.
+cannot be read, a condition of the proof is not met or no file is named, which
+is no proof of the opposite. Shapes: U contexts, D model size, H heads, K head
+size, G keys of a row (of a dense layer: groups of outputs), V tokens.
 """
 
 import functools
@@ -29,7 +29,7 @@ SETTINGS = """model.norm=pre model.norm_kind=layer model.dense_bias=True
 model.activation=relu model.dtype=float32 model.precision=highest bias.file=
 model.kind=encoder_decoder|decoder_only positions.kind=none model.emb_dim=
 temperature.kind=none attention.normalizer=softmax attention.alpha=
-bias.kind=file bias.allow_leak=False bias.learned_scale=False bias.scale=
+bias.kind=file bias.allow_leak=False bias.learned_scale=False bias.scale=1.0
 bias.closed= model.num_heads= model.mlp_dim= model.num_encoder_layers=
 bias.sides= model.num_decoder_layers= model.dropout_rate=
 positions.cyclic_period= positions.source_anchor= positions.table=
@@ -39,15 +39,17 @@ PARAMETER = r"""(token|segment)_embedder/embedding|(decoder_norm|decoder_\d+/
 pre_\w+_layer_norm)/(scale|bias)|(logits_dense_\w+|decoder_\d+/(mlp/w[io]|
 (self|cross)_attention/(query|key|value|out)))/(kernel|bias)"""
 Line = namedtuple("Line", "row_segment segment anchor matrix intercept value")
-ANY, LEFT, RIGHT = -1, 0, 1  # a line's row_segment; anchors
-MAX_CLASSES, MAX_CONTEXTS = 10**5, 3 * 10**8  # of a model, of a row
+LEFT, RIGHT = 0, 1  # anchors
+# The most row classes of a model, and contexts of a row.
+MAX_CLASSES, MAX_CONTEXTS = 10**5, 3 * 10**8
 CHUNK_SIZE = 1 << 13  # contexts that are evaluated at once
 # Unit roundoff of float32, slightly larger because of the roundings in float64.
 UNIT = 2.0**-24 * (1 + 2.0**-20)
-ULPS, TINY = 4, 2.0**-100  # errors of exp and rsqrt; what underflow can lose
+ULPS, TINY = 4, 2.0**-60  # errors of exp and rsqrt; what underflow can lose
+HUGE = 2.0**40  # bounds parameters and states, so that nothing can overflow
 NORM_SLACK = 1 + 1e-9  # for the roundings of float64 in a norm
 gamma = lambda n: n * UNIT / (1 - n * UNIT)  # the relative error of n roundings
-length = lambda x: np.sqrt(np.einsum("...d,...d->...", x, x))
+length = lambda x: np.sqrt(np.einsum("...d,...d->...", x, x))  # Euclidean
 
 
 def require(condition, message):
@@ -57,7 +59,8 @@ def require(condition, message):
 
 
 def read(path):
-  """Returns (arrays, config) of NAME.npz and its card, NAME.json."""
+  """Returns (arrays, config) of NAME.npz and its card, NAME.json, after a check
+  of the settings."""
   try:
     content = pathlib.Path(path).read_bytes()
     card = json.loads(pathlib.Path(path).with_suffix(".json").read_text())
@@ -78,15 +81,16 @@ def read(path):
       is_valid = not valid or str(value) in valid.split("|")
       require(is_valid, f"{name}={value}: the proof is for {valid}")
   require(config["bias"]["closed"] <= -1e5, "bias.closed: rows see every key")
-  settings.pop("attention.normalizer", None)  # older cards lack it
   require(not any(settings.values()), f"the card lacks some of {[*settings]}")
   return arrays, config
 
 
-def read_lines(model, arrays, site, scale):
+def read_lines(model, arrays, site):
   """Returns the lines of a site, [layers][heads], a list of Lines each: along
   every axis, a line opens the key whose offset from the anchor's end of its
   segment is matrix · (the row's offset from the left) + intercept."""
+  is_lines = {"lines/schema", "lines/meta"} <= arrays.keys()
+  require(is_lines, "the bias is not of lines")
   names = *Line._fields, "valid"
   *fields, valid = (arrays[f"lines/{site}_{name}"] for name in names)
   is_open = arrays[f"lines/{site}_transparent"].any()
@@ -102,40 +106,35 @@ def read_lines(model, arrays, site, scale):
       line = Line(*(field[0, i, h, k].tolist() for field in fields))
       text = f"{where}: the lemma on sizes is not for line {[*line]}"
       require(is_covered(model, site, layer, line), text)
-      heads[h].append(line._replace(value=line.value * scale))
+      heads[h].append(line)
   return lines
 
 
 def is_covered(model, site, layer, line):
-  """Returns whether lemma 1 covers a line. It leads to one segment, to the
-  output from its left end alone, and its value is finite. Its matrix is
-  diagonal, of -1, 0 and 1. As the token to predict, of whatever segment, moves
-  from one column to the next, the key moves in the same direction or stays;
-  from one row of a grid to the next, it moves by one row in a segment that
-  extends along these, else stays. Or it is the mark that an operand begins
-  with, of which cross-attention and the first layer read the embedding.
-  Keys that causality hides from a row do not count."""
+  """Returns whether lemma 1 covers a line. It leads from rows of the output to
+  one segment, to the output from its left end alone, and its value is finite.
+  Its matrix is diagonal, of -1, 0 and 1. From one column to the next, the key
+  moves in the same direction or stays; from one row of a grid to the next, it
+  moves by one row in a segment that extends along these, else stays. Or it is
+  the mark that an operand begins with, of which cross-attention and the first
+  layer read the embedding."""
   axes, output = model.task.directions, model.task.num_operands
-  order = [*range(output), output + 1, output]  # of segments in a sequence
-  covered, is_right = np.isfinite(line.value), line.anchor == RIGHT
-  is_known = line.segment in order and line.anchor in (LEFT, RIGHT)
-  is_known &= len(line.intercept) == len(axes)
-  if not is_known or line.segment == output and is_right:
+  is_right = line.anchor == RIGHT
+  covered = line.row_segment == output and np.isfinite(line.value)
+  covered &= 0 <= line.segment <= output + 1 and line.anchor in (LEFT, RIGHT)
+  covered &= len(line.intercept) == len(axes)
+  if not covered or line.segment == output and is_right:
     return False
   is_first = not is_right and not any([*sum(line.matrix, []), *line.intercept])
   is_mark = is_first and model.task.marks and line.segment < output
   if is_mark and (site == "cross" or not layer):
-    return covered
-  for row in [output] if model.has_source else order:
-    is_later = site == "self" and order.index(line.segment) > order.index(row)
-    if line.row_segment in (ANY, row) and not is_later:
-      for axis, directions in enumerate(axes):
-        slope, is_column_axis = line.matrix[axis][axis], axis == len(axes) - 1
-        key_direction = directions[line.segment] * (-1 if is_right else 1)
-        is_axis_aligned = sum(map(abs, line.matrix[axis])) == abs(slope) <= 1
-        same_direction = slope * directions[row] * key_direction >= 0
-        same_speed = is_column_axis or slope == abs(key_direction)
-        covered &= is_axis_aligned and same_direction and same_speed
+    return True
+  for axis, directions in enumerate(axes):
+    slope, is_column_axis = line.matrix[axis][axis], axis == len(axes) - 1
+    key_direction = directions[line.segment] * (-1 if is_right else 1)
+    covered &= sum(map(abs, line.matrix[axis])) == abs(slope) <= 1
+    covered &= slope * key_direction >= 0
+    covered &= is_column_axis or slope == abs(key_direction)
   return covered
 
 
@@ -215,9 +214,9 @@ class Sequences:
 
   def columns(self, x, y, j, num_rows):
     """Yields (fixed, transducer, columns) for every digit of the short operand,
-    or once if there is none: fixed is {variable: token}; a column is (the
-    symbols that can stand there as a mask, the variables of its tokens with the
-    output last)."""
+    or once if there is none: fixed is {variable: token}; a column is (a mask of
+    the symbols that can stand there, the variables of its tokens, the output's
+    last)."""
     num_free = x + y + 1 - bool(self.marks) - self.slack
     for digit, transducer in self.transducers.items():
       is_zero, columns = np.arange(len(transducer.symbols)) == 0, []
@@ -261,7 +260,8 @@ class Products:
     return prompt, [*output, Token(2, (m, 0), (0, n), END)]
 
   def columns(self, x, y, j, num_rows):
-    """Yields the same as Sequences.columns for every digit b_j, if any."""
+    """Yields the same as Sequences.columns for every digit b_j, or once in the
+    end token's row."""
     is_sum, last = j < num_rows, x + y  # else it is the end token's row
     for b, transducer in enumerate(self.transducers[: 10 if is_sum else 1]):
       (no_a, no_s), columns = (transducer.symbols == 0).T, []
@@ -278,13 +278,13 @@ def make_task(config):
   name, twice = config["task"], lambda state: (state, state)
   single_symbols = lambda size: [(i,) for i in range(size)]
   digits, pairs = single_symbols(10), [*itertools.product(range(10), repeat=2)]
-  add = lambda carry, *digits: divmod(carry + sum(digits), 10)
+  add_digits = lambda carry, *digits: divmod(carry + sum(digits), 10)
   multiply_by = lambda b: lambda carry, a: divmod(carry + a * b, 10)
   # Marks, first state, symbols, step; for "multiply", a function that makes the
   # step from the digit of the short operand.
   arithmetic_tasks = {
-    "successor": ((START,), 1, digits, add),
-    "addition": ((START, PLUS), 0, pairs, add),
+    "successor": ((START,), 1, digits, add_digits),
+    "addition": ((START, PLUS), 0, pairs, add_digits),
     "parity": ((START,), 0, digits[:2], lambda x, a: twice((x + a) % 2)),
     "multiply": ((START, TIMES), 0, digits, multiply_by),
   }
@@ -377,7 +377,7 @@ class Layout:
     """Returns the (key, bias) pairs that a head's lines open in row i."""
     row, biases = self.predicted[i], {}
     for line in lines:
-      if line.row_segment in (ANY, row.segment):
+      if line.row_segment == row.segment:
         moves = [sum(map(int.__mul__, x, row.left)) for x in line.matrix]
         offset = tuple(map(int.__add__, moves, line.intercept))
         key = self.key_at.get((site, line.segment, line.anchor, offset))
@@ -389,18 +389,21 @@ class Layout:
 # A receptive field is how the last hidden state of a row is computed, as nodes
 # that refer to earlier ones by their index. A Leaf is a token's embedding; id
 # is None if it is a variable's. A Block is the output of a layer's block:
-# residual is the same row's node below, heads has ((site, h), ((bias, node of
-# the key), ...)) for every head. `variables` are the indices of the variables
-# that a node depends on, `children` those of the nodes that it refers to.
+# residual is the same row's node below, heads has ((site, h), ((bias, key),
+# ...)) for every head. A key is (its node, its place): keys at different places
+# may have one node, but need not be rounded alike. `variables` are the indices
+# of the variables that a node depends on, `children` those of the nodes that it
+# refers to.
 Leaf = namedtuple("Leaf", "variables children segment id")
 Block = namedtuple("Block", "variables children layer residual heads")
 
 
 def receptive_field(model, layout, i):
   """Returns (nodes, names) of row i, where names[v] is variable v's."""
-  nodes, names, block_index = {}, {}, {}
+  nodes, names = {}, {}
   add_node = lambda node: nodes.setdefault(node, len(nodes))
 
+  @functools.cache
   def add_node_of(site, layer, i):
     if not layer:
       segment, _, _, token_id = layout.keys[site][i]
@@ -409,21 +412,20 @@ def receptive_field(model, layout, i):
       if isinstance(token_id, tuple):
         variables, token_id = (names.setdefault(token_id, len(names)),), None
       return add_node(Leaf(variables, (), segment, token_id))
-    if (layer, i) not in block_index:
-      residual, heads = add_node_of("self", layer - 1, i), {}
-      for site in model.sites:
-        below = 0 if site == "cross" else layer - 1
-        for h, lines in enumerate(model.lines[site][layer - 1]):
-          keys = layout.open_keys(site, lines, i)
-          keys = tuple((bias, add_node_of(site, below, k)) for k, bias in keys)
-          heads[site, h] = keys
-      children = {residual, *(k for keys in heads.values() for _, k in keys)}
-      node_list = list(nodes)
-      variables = {v for k in children for v in node_list[k].variables}
-      sets = tuple(sorted(variables)), tuple(sorted(children))
-      block = Block(*sets, layer - 1, residual, tuple(heads.items()))
-      block_index[layer, i] = add_node(block)
-    return block_index[layer, i]
+    residual, heads, places = add_node_of("self", layer - 1, i), {}, {}
+    for site in model.sites:
+      below = 0 if site == "cross" else layer - 1
+      for h, lines in enumerate(model.lines[site][layer - 1]):
+        heads[site, h] = ()
+        for k, bias in layout.open_keys(site, lines, i):
+          place = places.setdefault((site, k), len(places))
+          heads[site, h] += ((bias, (add_node_of(site, below, k), place)),)
+    pairs = itertools.chain(*heads.values())
+    children = {residual, *(node for _, (node, _) in pairs)}
+    node_list = list(nodes)
+    variables = {v for k in children for v in node_list[k].variables}
+    sets = tuple(sorted(variables)), tuple(sorted(children))
+    return add_node(Block(*sets, layer - 1, residual, tuple(heads.items())))
 
   add_node_of("self", model.layers, i)
   return tuple(nodes), tuple(names)
@@ -459,25 +461,20 @@ def contexts(model, row_class, names, target, memo):
   """Returns the codes of all contexts of a row class, sorted: those of runs
   that end in an accepting state. The token to predict is the most significant
   digit. `memo` keeps one copy of equal arrays, and what `advance` returned."""
-  radix, num_names, reach = len(model.embedding), len(names), model.reach[-1]
-  num_states = max(
-    len(t.accepting) for _, t, _ in model.task.columns(*row_class)
-  )
-  require(
-    radix ** (num_names + 1) * num_states < 1 << 63,
-    f"a row sees {num_names} tokens",
-  )
-  weight_of = {name: radix**v for v, name in enumerate(names)}
-  weight_of[target] = radix**num_names  # no row sees the token it must predict
+  radix, reach, all_codes = len(model.embedding), model.reach[-1], []
+  # No row sees the token that it must predict.
+  weight_of = {name: radix**v for v, name in enumerate((*names, target))}
   share = lambda x: memo.setdefault(hashlib.sha256(x).digest(), x)
   # The columns that stand for one or more columns of their kind: lemma 2.
-  (x, y, *_), ends = row_class, []
+  x, y, *_ = row_class
   sizes_and_columns = (x, reach + 2), (y, x + reach + 2)
   repeatable = [c for size, c in sizes_and_columns if size == model.class_limit]
   for fixed, transducer, columns in model.task.columns(*row_class):
     covered = set(fixed).union(*(variables for _, variables in columns))
     others = [str(name) for name in names if name not in covered]
     require(not others, f"a row sees what its columns do not have: {others}")
+    num_codes = radix ** len(weight_of) * len(transducer.accepting)
+    require(num_codes < 1 << 63, f"a row sees {len(names)} tokens")
     code = sum(weight_of.get(name, 0) * token for name, token in fixed.items())
     if isinstance(target, int):  # no variable
       code += target * weight_of[target]
@@ -489,10 +486,9 @@ def contexts(model, row_class, names, target, memo):
       if memo_key not in memo:
         memo[memo_key] = share(advance(pairs, *step))
       pairs = memo[memo_key]
-    ends.append((pairs, transducer.accepting))
-  ends = [(*np.divmod(x, len(accepting)), accepting) for x, accepting in ends]
-  codes = [codes[accepting[states]] for codes, states, accepting in ends]
-  return share(distinct(np.concatenate(codes)))
+    codes, states = np.divmod(pairs, len(transducer.accepting))
+    all_codes.append(codes[transducer.accepting[states]])
+  return share(distinct(np.concatenate(all_codes)))
 
 
 # 5. The network in float64, and bounds on rounding (lemma 3). Every hidden
@@ -527,13 +523,14 @@ class Model:
     self.has_source = section["kind"] == "encoder_decoder"
     self.sites = ("self", "cross") if self.has_source else ("self",)
     self.output_head = f"logits_dense_{config['task']}"
-    self.params, self.cache, scale = {}, {}, float(config["bias"]["scale"])
+    self.params = {}
+    self.dense_weights = functools.cache(self.dense_weights)
     for name, array in arrays.items():
       if name.startswith("params/"):
         known = re.fullmatch(PARAMETER, name[7:], re.VERBOSE)
         require(known, f"{name}: no such parameter is known")
-        is_valid = array.dtype == np.float32 and np.isfinite(array).all()
-        require(is_valid, f"{name} is not finite float32")
+        is_valid = array.dtype == np.float32 and (np.abs(array) < HUGE).all()
+        require(is_valid, f"{name} is not float32, or too large")
         self.params[name[7:]] = array.astype(float)
     self.embedding = self.params["token_embedder/embedding"]
     has_segments = "segment_embedder/embedding" in self.params
@@ -542,7 +539,7 @@ class Model:
     # The last token, `=`, is of models in one sequence alone.
     largest = max(self.task.start, self.task.delimiter - self.has_source)
     require(len(self.embedding) > largest, "the task needs more embeddings")
-    self.lines = {x: read_lines(self, arrays, x, scale) for x in self.sites}
+    self.lines = {x: read_lines(self, arrays, x) for x in self.sites}
     # By axis, how far lines and layers lead (C in docs/proofs.md); the last
     # axis is that of columns. Then the largest x and y of a row class.
     self.reach = [*map(self.find_reach, range(len(self.task.directions)))]
@@ -556,17 +553,6 @@ class Model:
       farthest.append(max((abs(x.intercept[axis]) for x in lines), default=0))
     return sum(farthest) + self.layers + max(farthest) + 1
 
-  def norm_of(self, path):
-    """Returns the name of the layer normalization whose output a dense layer
-    reads; None if it reads something else."""
-    if path == self.output_head:
-      return "decoder_norm"
-    layer, block, name = path.split("/")
-    reads_keys = name in ("key", "value") and block == "self_attention"
-    if name in ("query", "wi") or reads_keys:
-      return f"{layer}/pre_{block}_layer_norm"
-    return None
-
   def dense_weights(self, path, num_inputs):
     """Returns a dense layer's kernel [I, G, O] of I = `num_inputs` inputs and G
     groups of O outputs (the heads, else one), its bias [G, O], bounds [G] on
@@ -574,37 +560,38 @@ class Model:
     absolute values of all that is added to the products. A query's are scaled
     by K^-0.5. The scale and the bias of a layer normalization are taken as part
     of the layers that read it."""
-    if path not in self.cache:
-      kernel, bias = (self.params[f"{path}/{x}"] for x in ("kernel", "bias"))
-      if path.endswith("out"):  # the heads are inputs
-        kernel = kernel.reshape(-1, kernel.shape[-1])
-      if kernel.ndim == 2:
-        kernel, bias = kernel[:, None], bias[None]
-      groups = self.heads if path.endswith(("query", "key", "value")) else 1
-      fits = kernel.shape == (num_inputs, *bias.shape) and len(bias) == groups
-      require(fits, f"params/{path} has another shape")
-      size = np.abs(bias)
-      if norm := self.norm_of(path):
-        scale, shift = (self.params[f"{norm}/{x}"] for x in ("scale", "bias"))
-        fits = scale.shape == shift.shape == (num_inputs,)
-        require(fits, f"params/{norm} has another shape")
-        bias = bias + np.tensordot(shift, kernel, 1)
-        size = size + np.tensordot(np.abs(shift) + TINY, np.abs(kernel), 1)
-        kernel = kernel * scale[:, None, None]
-      if path.endswith("query"):
-        root = kernel.shape[-1] ** 0.5
-        kernel, bias, size = kernel / root, bias / root, size / root
-      norms = np.linalg.norm(np.moveaxis(kernel, 1, 0), 2, axis=(1, 2))
-      self.cache[path] = kernel, bias, norms * NORM_SLACK, size
-    return self.cache[path]
+    kernel, bias = (self.params[f"{path}/{x}"] for x in ("kernel", "bias"))
+    if path.endswith("out"):  # the heads are inputs
+      kernel = kernel.reshape(-1, kernel.shape[-1])
+    if kernel.ndim == 2:
+      kernel, bias = kernel[:, None], bias[None]
+    groups = self.heads if path.endswith(("query", "key", "value")) else 1
+    fits = kernel.shape == (num_inputs, *bias.shape) and len(bias) == groups
+    require(fits, f"params/{path} has another shape")
+    size = np.abs(bias)
+    norm = "decoder_norm" if path == self.output_head else ""
+    if re.fullmatch(".*/(query|wi)|.*self_attention/(key|value)", path):
+      norm = "{}/pre_{}_layer_norm".format(*path.split("/"))
+    if norm:
+      scale, shift = (self.params[f"{norm}/{x}"] for x in ("scale", "bias"))
+      fits = scale.shape == shift.shape == (num_inputs,)
+      require(fits, f"params/{norm} has another shape")
+      bias = bias + np.tensordot(shift, kernel, 1)
+      size = size + np.tensordot(np.abs(shift) + TINY, np.abs(kernel), 1)
+      kernel = kernel * scale[:, None, None]
+    if path.endswith("query"):
+      root = kernel.shape[-1] ** 0.5
+      kernel, bias, size = kernel / root, bias / root, size / root
+    norms = np.linalg.norm(np.moveaxis(kernel, 1, 0), 2, axis=(1, 2))
+    return kernel, bias, norms * NORM_SLACK, size
 
   def dense(self, path, x, e):
-    """Returns outputs [U, G, O] of a dense layer, and bounds [U, G] on its own
-    rounding, without what it does to the error e of its inputs."""
+    """Returns outputs [U, G, O] of a dense layer, and bounds [U, G, O] on its
+    own rounding, without what it does to the error e of its inputs."""
     kernel, bias, _, size = self.dense_weights(path, x.shape[1])
     flat = kernel.reshape(len(kernel), -1)
     products = np.abs(x) @ np.abs(flat) + e[:, None] * length(flat.T)
-    size = length(products.reshape(-1, *bias.shape) + size)
+    size = products.reshape(-1, *bias.shape) + size
     y = (x @ flat).reshape(-1, *bias.shape) + bias
     return y, gamma(len(flat) + 6) * size + TINY
 
@@ -620,7 +607,8 @@ class Model:
     variance_error = rounding * mean_square + 2 * max_mean * mean_error
     t = variance_error / min_deviation**2 + 2 * UNIT
     # 1 / sqrt(1 - t) is at most 1 + 0.55 t for t < 0.1.
-    factor_error = np.where(t < 0.1, 0.55 * t, np.inf)
+    is_covered = (t < 0.1) & (mean_square < HUGE**2)  # no sum overflows
+    factor_error = np.where(is_covered, 0.55 * t, np.inf)
     factor_error = (1 + factor_error) * (1 + (2 * ULPS + 4) * UNIT) - 1
     mean_error = mean_error / min_deviation * (1 + factor_error)
     local = root * (factor_error + mean_error + 2 * UNIT)
@@ -640,8 +628,9 @@ class Model:
     path = f"decoder_{layer}/{site}_attention"
     if site == "self":
       x, e = self.normalize(x, e)
-    key = self.dense(f"{path}/key", x, e)
-    return *key, *self.dense(f"{path}/value", x, e), e
+    key, key_r = self.dense(f"{path}/key", x, e)
+    value, value_r = self.dense(f"{path}/value", x, e)
+    return key, length(key_r), value, length(value_r), e
 
   def attend(self, path, x, e, heads, keys):
     """Returns the output of attention, and its error; docs/proofs.md has the
@@ -655,9 +644,10 @@ class Model:
       for name in ("query", "key", "value")
     )
     queries, queries_r = self.dense(f"{path}/query", x, e)
-    read, (error, linear) = queries * 0, np.zeros((2, *queries_r.shape))
-    wo, _, wo_norm, _ = self.dense_weights(f"{path}/out", read[0].size)
-    wo = wo.reshape(*read.shape[1:], -1)
+    queries_r, heads_read = length(queries_r), queries * 0
+    error, linear = np.zeros((2, *queries_r.shape))
+    wo, _, wo_norm, _ = self.dense_weights(f"{path}/out", heads_read[0].size)
+    wo = wo.reshape(*heads_read.shape[1:], -1)
     growth, readers, max_weights, factors = np.ones(len(x)), {}, {}, []
     for h in (h for h, pairs in enumerate(heads) if pairs):  # others read 0
       biases, indices = zip(*heads[h], strict=True)
@@ -691,23 +681,23 @@ class Model:
       spread = 2 * length(v - v.mean(axis=1, keepdims=True)).max(axis=1)
       sum_r = 2 * gamma(2 * len(indices) + 5)
       growth = np.maximum(growth, head_growth * (1 + sum_r))
-      read[:, h], error[:, h] = v_mean, spread * (change * other_e).sum(axis=1)
+      heads_read[:, h] = v_mean
+      error[:, h] = spread * (change * other_e).sum(axis=1)
       error[:, h] += sum_r * (length(v) + wv_norms[h] * key_e + v_r).max(axis=1)
       error[:, h] += growth * (weights * v_r).sum(axis=1)
       linear[:, h] = spread * (change * score_e).sum(axis=1)
-      for i in set(indices):  # several keys may have one hidden state
-        weight = weights[:, np.equal(indices, i)].sum(axis=1)
+      for g, i in enumerate(indices):
         readers.setdefault(i, []).append(h)
-        max_weights[i] = np.maximum(max_weights.get(i, 0), weight)
+        max_weights[i] = np.maximum(max_weights.get(i, 0), weights[:, g])
       if len(indices) > 1:
         factors.append((slope, (weights[..., None] * v_minus_mean) @ wo[h]))
     total = length(error)
     for i, hs in readers.items():  # the values' errors
       norm = np.linalg.norm(wv[:, hs].reshape(len(wv), -1), 2) * NORM_SLACK
       total += growth * norm * max_weights[i] * keys[i][4]
-    read, read_error = read.reshape(len(x), -1), total + length(linear)
-    y, rounding = self.dense(f"{path}/out", read, read_error)
-    error = rounding[:, 0] + wo_norm * total
+    heads_read, e_out = heads_read.reshape(len(x), -1), total + length(linear)
+    y, rounding = self.dense(f"{path}/out", heads_read, e_out)
+    error = length(rounding[:, 0]) + wo_norm * total
     if factors:
       # J = leftᵀ · right is the derivative of y by x, through the queries. The
       # product of the Gram matrices has the nonzero eigenvalues of JJᵀ, of
@@ -720,13 +710,11 @@ class Model:
 
   def mlp(self, path, x, e, is_tight):
     """Returns the output of an MLP, and its error."""
-    wi, bi, wi_norm, bi_size = self.dense_weights(f"{path}/wi", x.shape[1])
+    wi, _, wi_norm, _ = self.dense_weights(f"{path}/wi", x.shape[1])
     wo, bo, wo_norm, bo_size = self.dense_weights(f"{path}/wo", wi.shape[2])
     (wi, wo), norm = (wi[:, 0], wo[:, 0]), wi_norm * wo_norm
     wi_norms, wo_norms = length(wi.T), length(wo)  # of every hidden unit
-    hidden = x @ wi + bi
-    size = np.abs(x) @ np.abs(wi) + e[:, None] * wi_norms + bi_size
-    rounding = gamma(len(wi) + 6) * size + TINY
+    hidden, rounding = (y[:, 0] for y in self.dense(f"{path}/wi", x, e))
     hidden_error = wi_norms * e[:, None] + rounding
     sign_unknown = np.abs(hidden) <= hidden_error
     slope_midpoint = (hidden > hidden_error) + 0.5 * sign_unknown  # of relu
@@ -756,14 +744,11 @@ class Model:
     """Returns logits [U, V], and bounds on the errors of their differences from
     the logit of `target` [U]."""
     x, e = self.normalize(x, e)
-    kernel, bias, _, size = self.dense_weights(self.output_head, x.shape[1])
-    kernel = kernel[:, 0]
-    distance = length(kernel.T[:, None] - kernel.T) * NORM_SLACK
-    size = np.abs(x) @ np.abs(kernel) + size
-    size += e[:, None] * length(kernel.T)
-    size += size[np.arange(len(x)), target, None]
-    error = distance[target] * e[:, None] + gamma(len(kernel) + 6) * size
-    return x @ kernel + bias, error + TINY
+    columns = self.dense_weights(self.output_head, x.shape[1])[0][:, 0].T
+    distance = length(columns[:, None] - columns) * NORM_SLACK
+    y, rounding = (z[:, 0] for z in self.dense(self.output_head, x, e))
+    rounding += rounding[np.arange(len(x)), target, None]
+    return y, distance[target] * e[:, None] + rounding
 
 
 def evaluate(model, nodes, codes, is_tight):
@@ -796,9 +781,9 @@ def evaluate(model, nodes, codes, is_tight):
     for k in node.children:
       positions[k] = np.searchsorted(choices[k], project(k, chunk))
     for (site, _), pairs in node.heads:
-      for k in {k for _, k in pairs} - set(keys[site]):
-        arrays = key_value(k, node.layer, site)
-        keys[site][k] = [x[positions[k]] for x in arrays]
+      for key in {key for _, key in pairs} - set(keys[site]):
+        arrays = key_value(key[0], node.layer, site)
+        keys[site][key] = [x[positions[key[0]]] for x in arrays]
     x, e = (x[positions[node.residual]] for x in hidden[node.residual])
     return model.block(node.layer, x, e, dict(node.heads), keys, is_tight)
 

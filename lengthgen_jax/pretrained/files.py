@@ -59,7 +59,7 @@ def card_path(model: str) -> pathlib.Path:
   """Returns the path of a model's card.
 
   Args:
-    model: NAME or FOLDER/NAME.
+    model: NAME, FOLDER/NAME, or the path FOLDER/NAME.json of the card itself.
 
   Raises:
     UsageError: there is no such model.

@@ -350,7 +350,7 @@ def proved(rows: list[dict], num_checkers: int) -> frozenset[tuple]:
 def model_name(row: dict) -> str:
   """Returns a row's method and its unusual settings, like "abc (retrain) LEAK".
 
-  LEAK says that bias.allow_leak is set: rows may see later outputs.
+  LEAK says that bias.allow_leak is set: attention may see later outputs.
   """
   settings = []
   if row["stage"] != "train":

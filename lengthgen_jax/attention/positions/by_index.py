@@ -75,9 +75,10 @@ class Rope(PositionEncoding):
 class Randomized(PositionEncoding):
   """This encoding adds sinusoids of random positions in ascending order.
 
-  Ruoss et al. 2023: the L indices of a sequence become L of the positions 0 to
-  config.table - 1, drawn without replacement and sorted, anew for every batch.
-  Outside of training the draw is always the same.
+  Ruoss et al. 2023: the indices of a sequence of n tokens become n of the
+  positions 0 to config.table - 1, drawn without replacement and sorted, anew
+  for every batch. Outside of training the draw is always the same. The L tokens
+  may be a part of the sequence, and n is the field `size` of their places.
   """
 
   limited = "index"
