@@ -16,6 +16,7 @@ from flax import linen as nn
 from lengthgen_jax.attention.normalizers import masked_softmax
 from lengthgen_jax.attention.positions.encoding import sinusoid
 from lengthgen_jax.certify import certificate, rounding, survey
+from lengthgen_jax.certify.logits import LayerwiseLogits
 from lengthgen_jax.certify.rounding import InputBounds
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.models.layers import normalization
@@ -169,6 +170,25 @@ def sums_in_four_orders(products: np.ndarray) -> list[np.ndarray]:
     pairs = pairs[::2] + pairs[1::2]
   orders = products, products[::-1], by_size
   return [*map(sequential_sum, orders), pairs[0]]
+
+
+def test_what_might_overflow_or_vanish_has_no_bound():
+  case = untrained_case("pre")
+  field, row = next(iter(case.rows(case.largest).values()))
+  contexts = case.survey.contexts_of(field, row, *case.inputs(case.largest))
+  assert np.isfinite(case.layerwise(field, contexts)[1]).all()
+  params = jax.tree.map(np.asarray, case.params)
+  embedding = params["token_embedder"]["embedding"].copy()
+  embedding[-1, -1] = rounding.LARGEST
+  params["token_embedder"] = {"embedding": embedding}
+  layerwise = LayerwiseLogits(
+    case.experiment, params, case.layerwise.transducer
+  )
+  assert not np.isfinite(layerwise(field, contexts)[1]).any()
+  gain = rounding.dense_gain({"kernel": np.eye(2)}, norm=None, heads=False)
+  large, zero = jnp.float32(rounding.LARGEST), jnp.zeros(())
+  assert np.isinf(rounding.dense(gain, InputBounds(zero, zero, large)))
+  assert np.isfinite(rounding.dense(gain, InputBounds(zero, zero, large / 2)))
 
 
 @pytest.mark.parametrize(

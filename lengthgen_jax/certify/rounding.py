@@ -16,9 +16,11 @@ Model of arithmetic. Let u = 2^-24.
    XLA's implementations.)
 3. Sines and cosines of a cyclic index are off by at most SINUSOID times the
    period; GELU (tanh form) by at most GELU_ULPS ulps of its argument.
-4. Numbers below 2^-126 may be flushed to zero. TINY, which is added to the
-   error of every dense layer, residual sum and weighted sum of values, is far
-   above what that changes in sums of 2^12 terms of at most 2^30.
+4. Numbers below 2^-126 may be flushed to zero, and nothing overflows. TINY,
+   which is added to the error of every dense layer, residual sum and weighted
+   sum of values, is far above what flushing changes in sums of 2^12 terms of at
+   most 2^30 (LARGEST). Where a parameter or the input of a dense layer may be
+   as large as that, bounds are infinite.
 
 Float64 arithmetic satisfies these assumptions, too, with 2^-53 in place of u.
 Products whose factors are rounded to TF32 or bfloat16 do not satisfy them:
@@ -128,6 +130,7 @@ GELU_ULPS = 16
 GELU_SLOPE = 1.13
 SINUSOID = 2.0**-20
 TINY = 2.0**-80
+LARGEST = 2.0**30
 SLACK = 1 + 2.0**-10
 EXACT_FACTORS = "highest"  # the precision of products for jax.numpy
 EPSILON = 1e-6  # eps of both kinds of normalization, as flax has it
@@ -484,7 +487,8 @@ def dense(gain: Gain, inputs: InputBounds) -> jax.Array:
   error = gain.scaled_spectral_norm * inputs.error_before_scale
   error = error + gain.spectral_norm * inputs.error_after_scale
   error += gain.rounding * (gain.magnitudes * inputs.size + gain.offset)
-  return compute_once(error * SLACK + TINY)
+  error = jnp.where(inputs.size < LARGEST, error * SLACK + TINY, jnp.inf)
+  return compute_once(error)
 
 
 def residual(x: jax.Array, error: jax.Array) -> jax.Array:
@@ -786,6 +790,9 @@ def model_gains(params: Mapping, head: str) -> dict:
       )
   name = f"logits_dense_{head}"
   gains[name] = difference_gain(params[name], params.get("decoder_norm"))
+  largest = max(np.abs(x).max() for x in jax.tree.leaves(params))
+  if largest >= LARGEST:
+    return jax.tree.map(lambda x: np.full_like(x, np.inf, np.float32), gains)
   # The factor makes up for rounding to float32.
   return jax.tree.map(lambda x: np.float32(np.multiply(x, 1 + 1e-6)), gains)
 
