@@ -37,8 +37,8 @@ ABC = arithmetic.DECODER_ONLY | {
   "train.chunk": 100,
   "train.target_exact_match": 0.995,
   "calibration.lengths": (8, 9, 10),
-  # With smaller weights there is less rounding: the second checker's largest
-  # bound falls from 18 to 0.75; margins are about 10.
+  # With smaller weights there is less rounding: the largest bound on it that
+  # pretrained/checker.py finds falls from 18 to 0.75. Margins are about 10.
   "retrain.train.weight_decay": 1.0,
   "finetune.rounds": 3,
   "eval.lengths": (10, 20, 100, 1000),

@@ -157,7 +157,8 @@ class Experiment:
     }
 
   def check_scaffold(self, width: Width, scaffold: dict) -> None:
-    """Raises UsageError if matrices are too small for a width."""
+    """Raises UsageError if matrices are too small for the main task's inputs
+    of a width."""
     matrices = {
       site: bias for site, bias in scaffold.items() if not bias.supports_sparse
     }

@@ -470,6 +470,8 @@ def test_unsure_contexts_are_computed_again_in_float64():
   tally = tally_of(wrong=1)  # no proof in any case
   assert not refined and tally.unsure == 4 and tally.share == np.inf
   assert tally_of(max_refined=3).unsure == 4 and not refined
+  logits[1, 2] = 6  # of a context in the same chunk
+  assert tally_of().wrong == 1 and not refined
 
 
 @pytest.mark.parametrize(

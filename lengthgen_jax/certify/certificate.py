@@ -215,9 +215,9 @@ def count_cases(
 
   The rounding of right contexts whose margin is not above its bound is bounded
   again, more tightly and, if that is not enough, in float64: of at most
-  `max_refined` of them, as long as the tally has no wrong context. A chunk with
-  a context whose bound is even so not below the size of its margin is the last
-  one, since others would prove nothing then.
+  `max_refined` of them, as long as no context, of the tally or of the chunk, is
+  wrong. A chunk with a context whose bound is even so not below the size of its
+  margin is the last one. In both cases more bounds would prove nothing.
 
   Args:
     layerwise: computes the logits of contexts, with or without bounds.
@@ -240,7 +240,8 @@ def count_cases(
       rounding = bounds(logits, answers, errors)
       is_unsure = (chunk_margins > 0) & (rounding >= chunk_margins)
       tally.refined += int(is_unsure.sum())
-      is_hopeless = tally.refined > max_refined or tally.wrong
+      has_wrong = tally.wrong or (chunk_margins <= 0).any()
+      is_hopeless = tally.refined > max_refined or has_wrong
       for tighter in (
         () if is_hopeless else (layerwise.finer, layerwise.precise)
       ):

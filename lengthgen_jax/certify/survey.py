@@ -600,8 +600,9 @@ def check_memory(
     description = f"{site}-attention, layer {layer}, head {head}: {offset:+d}"
     farthest = max(farthest, (abs(offset), description))
   raise UsageError(
-    f"lines reach so far that sizes up to {largest} would have to be surveyed,"
-    f" which takes {cells:.2g} cells at once, more than {MAX_CELLS:.2g}; the"
-    f" largest offset is that of {farthest[1]}; nearer lines would help"
-    " (calibration.reach, bias.window)"
+    f"certify: sizes up to {largest} would have to be surveyed, which takes"
+    f" {cells:.2g} cells at once, more than {MAX_CELLS:.2g}; the largest offset"
+    f" of a line is that of {farthest[1]}; nearer lines (calibration.reach,"
+    " bias.window), a smaller positions.cyclic_period or a smaller"
+    " arithmetic.slack would help"
   )

@@ -1,5 +1,6 @@
 """The run that a config describes, and the models that it trained."""
 
+import dataclasses
 import itertools
 import json
 import pathlib
@@ -86,9 +87,10 @@ def _check_scaffold(
         f" {layer}, head {head}, row {row} sees column {column}; repair it, or"
         " ask for it by --config.bias.allow_leak=true"
       )
-  data_set = experiment.data[0]
-  longest = data_set.bound(len(data_set.lengths.buckets) - 1)
-  experiment.check_scaffold(longest, scaffold)
+  for data_set in experiment.data:  # the inputs of a hint may be longer
+    alone = dataclasses.replace(experiment, data=(data_set,))
+    longest = data_set.bound(len(data_set.lengths.buckets) - 1)
+    alone.check_scaffold(longest, scaffold)
   task = experiment.task
   for test_set, length in itertools.product(
     task.tested_sets(section), section.lengths
