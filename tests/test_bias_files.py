@@ -210,6 +210,18 @@ def test_matrices_cover_the_inputs_of_training(tmp_path):
     runs.make_run(untrained.config("addition", fields=fields), tmp_path)
 
 
+def test_matrices_cover_the_inputs_of_hints(tmp_path):
+  future = np.triu(np.full((1, 2, 12, 12), -INF), 1)
+  np.savez(tmp_path / "dense.npz", self=future)
+  fields = {"bias.kind": "file", "bias.file": str(tmp_path / "dense.npz")}
+  fields |= {"eval.lengths": (1,), "data.train_length": 3, "data.buckets": ()}
+  config = untrained.config("increment", "decoder_only", fields)
+  runs.make_run(config, tmp_path)
+  config.hints = ("carry",)  # whose outputs are longer
+  with refuses("the matrix of self is 12 x 12, but"):
+    runs.make_run(config, tmp_path)
+
+
 def test_rows_with_nothing_open_are_noted(tmp_path, capsys):
   values = np.zeros((1, 2, 64, 64))
   values[:, 0, 3] = -1e6  # row 3 of one head

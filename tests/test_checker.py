@@ -404,6 +404,12 @@ MUTANTS = {
       {"lines/cross_intercept": arrays["lines/cross_intercept"] + 0.5}
     ),
   ),
+  "a line of numbers that overflow": (
+    "refused",
+    lambda arrays, _: arrays.update(
+      {"lines/cross_intercept": arrays["lines/cross_intercept"] - 1e300}
+    ),
+  ),
   "a bias of another kind": ("refused", change_config("bias", kind="none")),
   "a segment embedder that the program lacks": (
     "refused",

@@ -480,8 +480,8 @@ def _check_eval(config: ConfigDict) -> None:
 
 def _check_positions_and_encoder(config: ConfigDict, task: Task) -> None:
   """Raises UsageError if the position encoding needs digits and the task has
-  none, or the bias does not fit the positions, or needs an encoder and the
-  model has none."""
+  none, or the bias does not fit the positions, or has a window in the encoder
+  and the model is decoder-only."""
   kind = config.positions.kind
   any_task = [name for name in POSITIONS if not POSITIONS[name].of_digits]
   check(

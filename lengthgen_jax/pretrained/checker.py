@@ -831,8 +831,9 @@ def prove(path):
   not "proved"), "contexts", "margin" (the smallest) and "rounding" (the largest
   bound of a context that is proved). It ends after the first receptive field
   with a context that is not proved, and the verdict is of the first of these.
-  Raises ValueError if the model does not meet a condition, and AttributeError,
-  KeyError, IndexError or TypeError if the file holds no such model.
+  Raises ValueError if the file cannot be read or the model does not meet a
+  condition, and ArithmeticError, AttributeError, LookupError or TypeError if
+  the file holds no such model.
   """
   model, verdict, text = Model(path), "proved", ""
   num_contexts, min_margin, max_bound = 0, np.inf, 0.0
@@ -886,7 +887,7 @@ def prove_or_refuse(path):
       return prove(path)
   except ValueError as error:
     return {"verdict": "refused", "text": f"refused: {error}"}
-  except (AttributeError, KeyError, IndexError, TypeError) as error:
+  except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
     return {"verdict": "refused", "text": f"refused: no such model: {error!r}"}
 
 
