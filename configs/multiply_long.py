@@ -2,13 +2,13 @@
 
 Training batches have 2x2, 3x3, 4x4, 4x3 and 3x4 digits in turn.
 
-METHOD        vanilla  sinusoids of both coordinates of a cell (row and digit)
+METHOD        vanilla  sinusoids of a token's running sum and of its place there
               window   a bias set by hand: a head sees at most one nearby token
               abc      ABC, with --mode=abc: vanilla first, then calibrated
 decoder_only  prompt and running sums in one sequence
 
   lengthgen --config=configs/multiply_long.py:abc --mode=abc --workdir=W
-  echo 123456789*987654321 | lengthgen --mode=predict --workdir=W
+  echo '123456789*987654321' | lengthgen --mode=predict --workdir=W
 
 For each seed, one CPU core takes about 3 minutes for the vanilla model, and 15
 for a window with its rounds of finetuning and their certificates.
@@ -74,11 +74,11 @@ METHODS = {
   | EXTREMES
   | {f"retrain.{name}": value for name, value in WITH_LINES.items()},
 }
-# A vanilla model of three layers takes one digit of the previous row from the
-# hidden state of the previous output instead of attending to that digit, so
-# calibration finds no line for it; one of two layers attends to all digits. It
-# needs Muon and segments: with Adam it has 65 % after 6 000 steps, with Muon
-# 98.8 % after 4 600.
+# A vanilla model of three layers takes one digit of the previous running sum
+# from the hidden state of the previous output instead of attending to that
+# digit, so calibration finds no line for it; one of two layers attends to all
+# digits. It needs Muon and segments: with Adam it has 65 % after 6 000 steps,
+# with Muon 98.8 % after 4 600.
 DECODER_ONLY = {
   "model.kind": "decoder_only",
   "model.num_decoder_layers": 2,

@@ -138,7 +138,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     " a sweep of its own",
   )
   kinds = ", ".join(BIND_COMMANDS)
-  for device in filter(None, args.devices):
+  for device in args.devices if args.devices != [""] else []:
     kind, _, number = device.partition(":")
     check(
       kind in BIND_COMMANDS and number.isdigit(),

@@ -178,11 +178,11 @@ class Experiment:
       UsageError: the table has too few rows.
     """
     config = self.model.config.positions
-    limited = POSITIONS[config.kind].limited
-    is_cyclic = config.kind == "learned" and config.cyclic_period
-    if not limited or is_cyclic:
+    encoding = POSITIONS[config.kind]
+    is_cyclic = encoding.by_index and config.cyclic_period
+    if not encoding.limited or is_cyclic:
       return
-    if limited == "place":
+    if encoding.limited == "place":
       needed = np.max(width) + 1 + start
     else:
       needed = max(max(size) for size in self.site_sizes(width).values())

@@ -473,8 +473,8 @@ def time_calibration(
 def time_pytorch(
   workload: Workload, section: ConfigDict
 ) -> Iterator[list[Case]]:
-  """Times a training step at the papers' shape in PyTorch and here, on equal
-  numbers of CPUs.
+  """Times a training step at the papers' shape in PyTorch and here, on each
+  number of CPUs in `bench.threads` that this process may use.
 
   Raises:
     UsageError: PyTorch is not installed, the device is not a CPU, or the system
@@ -498,8 +498,9 @@ def time_pytorch(
     lambda: ours.experiment.sample(jax.random.key(0), "addition", part)
   )()
   arrays = [np.asarray(x) for x in (batch.source, batch.inputs, batch.target)]
-  for threads in section.threads:
-    name = f"PyTorch on {threads} threads"
+  num_cpus = len(os.sched_getaffinity(0))
+  for threads in (n for n in section.threads if n <= num_cpus):
+    name = f"papers' shape on {threads} CPUs"
     step = training_steps(name, "ours", ours, 1)
     yield [
       step._replace(threads=threads),
@@ -515,8 +516,8 @@ def time_pytorch(
           memory=torch_step.MEMORY[kind],
         )
         for kind, variant in (
-          ("stock", "torch.nn layers"),
-          ("fast", "its fastest layers"),
+          ("stock", "PyTorch, torch.nn layers"),
+          ("fast", "PyTorch, its fastest layers"),
         )
       ),
     ]

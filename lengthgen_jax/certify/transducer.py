@@ -84,6 +84,28 @@ class Place(NamedTuple):
 Step = Gap | Place
 
 
+class Moves(NamedTuple):
+  """All moves of a transducer whose states have one shared digit.
+
+  Shapes: S states, M choices of digits of the long operands.
+
+  Attributes:
+    states: [S], the states of the task.
+    symbols: [M, long operands], the digits.
+    outputs: [S, M], what is written.
+    next_states: [S, M], the number of the state after.
+    is_readable, is_padding: [S, M], whether the digits can follow the state,
+      and whether they can be padding after it.
+  """
+
+  states: np.ndarray
+  symbols: np.ndarray
+  outputs: np.ndarray
+  next_states: np.ndarray
+  is_readable: np.ndarray
+  is_padding: np.ndarray
+
+
 class Transducer:
   """The transducer of a task, over sets of states.
 
@@ -97,6 +119,7 @@ class Transducer:
     long: the other operands.
     shared_values: what the shared digit may be; (0,) without one.
     table: {state: [(digits of the long operands, output, next state)]}.
+    moves_of: {shared digit: the same as Moves}.
     values: one more than the largest digit or output.
     preperiod, period: after `preperiod` or more unseen places, `period` more of
       them lead to the same sets of states.
@@ -127,6 +150,9 @@ class Transducer:
     self.shared = task.shared_operands
     self.long = [i for i in range(task.operands) if i not in self.shared]
     self.shared_values = self.digits if self.shared else (0,)
+    self.moves_of = {
+      shared: self._moves(shared) for shared in self.shared_values
+    }
     self.table = self._table()
     largest = max(
       output for moves in self.table.values() for _, output, _ in moves
@@ -144,29 +170,50 @@ class Transducer:
     (0 without one)."""
     return frozenset({(shared, self.task.initial_state)})
 
-  def _table(self) -> dict[State, list]:
-    """Returns the attribute `table`."""
-    states = list(itertools.product(self.shared_values, self.task.states))
+  def _moves(self, shared: int) -> Moves:
+    """Returns the Moves of the states with a shared digit."""
+    states = np.array(self.task.states)
     digits = list(itertools.product(self.digits, repeat=len(self.long)))
     # All pairs of a state and digits in one step, of arrays.
-    shared, now = np.repeat(np.array(states), len(digits), axis=0).T
-    symbols = [shared] * self.task.operands
+    now = np.repeat(states, len(digits))
+    symbols = [np.full(len(now), shared)] * self.task.operands
     for operand, values in zip(self.long, np.array(digits).T, strict=True):
       symbols[operand] = np.tile(values, len(states))
     next_states, outputs = (
-      np.reshape(x, (len(states), len(digits))).tolist()
+      np.reshape(x, (len(states), len(digits)))
       for x in self.task.step(now, symbols)
     )
-    return {
-      state: [
-        (read, output, (state[0], next_state))
-        for read, output, next_state in zip(
-          digits, outputs[i], next_states[i], strict=True
-        )
-        if self.can_read(state[1], read)
-      ]
-      for i, state in enumerate(states)
-    }
+    numbers = {state: number for number, state in enumerate(states.tolist())}
+    holds = lambda condition: np.array(
+      [[condition(state, read) for read in digits] for state in numbers]
+    )
+    return Moves(
+      states,
+      np.array(digits),
+      outputs,
+      np.vectorize(numbers.__getitem__)(next_states),
+      holds(self.can_read),
+      holds(self.can_pad),
+    )
+
+  def _table(self) -> dict[State, list]:
+    """Returns the attribute `table`."""
+    table = {}
+    for shared, moves in self.moves_of.items():
+      states, symbols = (
+        moves.states.tolist(),
+        list(map(tuple, moves.symbols.tolist())),
+      )
+      for i, state in enumerate(states):
+        table[shared, state] = [
+          (
+            symbols[k],
+            int(moves.outputs[i, k]),
+            (shared, states[moves.next_states[i, k]]),
+          )
+          for k in np.flatnonzero(moves.is_readable[i])
+        ]
+    return table
 
   def columns(self, steps: Sequence[Step]) -> dict[Key, int]:
     """Returns which column of a neighborhood's contexts holds which value.
@@ -255,33 +302,40 @@ class Transducer:
       Digits [operands, width] in the order of reading, or None. A shared digit
       is at place 0, followed by zeros.
     """
-    # For every place, {state after it: (state before, digits read)}.
-    states, steps = self.initial_states(shared), []
+    moves = self.moves_of[shared]
+    states = np.flatnonzero(moves.states == self.task.initial_state)
+    # For every place, by the state after it, the state before and the number of
+    # the symbols that lead there.
+    steps = []
     for place in range(width):
-      required = [digits.get((operand, place)) for operand in self.long]
-      moves = [
-        (state, symbols, next_state)
-        for state in states
-        for symbols, output, next_state in self.table[state]
-        if outputs.get(place, output) == output
-        and (place < nonzero_places or self.can_pad(state[1], symbols))
-        and all(d in (None, x) for d, x in zip(required, symbols, strict=True))
-      ]
+      is_allowed = moves.is_readable[states]
+      if place in outputs:
+        is_allowed &= moves.outputs[states] == outputs[place]
+      if place >= nonzero_places:
+        is_allowed &= moves.is_padding[states]
+      for symbols, operand in zip(moves.symbols.T, self.long, strict=True):
+        if (operand, place) in digits:
+          is_allowed &= symbols == digits[operand, place]
+      before, read = np.nonzero(is_allowed)
+      before = states[before]
       if rng is not None:
-        rng.shuffle(moves)
-      step = {}
-      for state, symbols, next_state in moves:
-        step.setdefault(next_state, (state, symbols))
-      states = step
-      steps.append(step)
-    if not states:
+        order = np.arange(len(read))
+        rng.shuffle(order)
+        before, read = before[order], read[order]
+      # Of the moves to a state the first one is taken: it is assigned last.
+      first = np.full(len(moves.states), len(read))
+      after = moves.next_states[before, read]
+      first[after[::-1]] = np.arange(len(read))[::-1]
+      states = np.argsort(first, kind="stable")[: (first < len(read)).sum()]
+      steps.append((before, read, first))
+    if not len(states):
       return None
-    state = next(iter(states))
+    state = states[0]
     items = np.zeros((self.task.operands, width), np.int32)
     items[self.shared, 0] = shared
-    for place in reversed(range(width)):
-      state, symbols = steps[place][state]
-      items[self.long, place] = symbols
+    for place, (before, read, first) in reversed([*enumerate(steps)]):
+      items[self.long, place] = moves.symbols[read[first[state]]]
+      state = before[first[state]]
     return items
 
 

@@ -568,7 +568,8 @@ READING_FIELDS = {
     "budget": Field(900.0, POSITIVE),
     # decimal digits
     "lengths": Field((60, 200, 1000, 3000, 10_000), integers(1)),
-    # numbers of threads in the comparison with PyTorch
+    # numbers of CPUs in the comparison with PyTorch; larger ones than there are
+    # are left out
     "threads": Field((1, 2), integers(1)),
   },
   "eval": {

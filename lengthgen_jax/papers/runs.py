@@ -214,8 +214,8 @@ def run_jobs(
     spent = datetime.timedelta(seconds=round(time.monotonic() - start))
     print(f"== {len(ended)} of {len(jobs)} in {spent}: {name}", flush=True)
 
-  # All are renamed that must be before the first run begins, because a run may
-  # copy its first stage from the workdir of another.
+  # Before the first run begins, all workdirs that have to be renamed are
+  # renamed, because a run may copy its first stage from another's workdir.
   for job in jobs:
     set_aside(job.run, root / job.run.name)
   with concurrent.futures.ThreadPoolExecutor(parallel) as pool:

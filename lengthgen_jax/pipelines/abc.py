@@ -83,7 +83,8 @@ def check_config(config: ConfigDict) -> None:
     " choose 'random'",
   )
   calibrate.check_config(config, first_experiment)
-  second_config = fields.retrain_config(config, config.seeds, None)
+  # The second stage has a bias, whose file `build` does not read.
+  second_config = fields.retrain_config(config, config.seeds, "bias.npz")
   try:
     second_experiment = build.build(second_config)
   except UsageError as error:

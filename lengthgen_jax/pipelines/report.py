@@ -20,7 +20,8 @@ from lengthgen_jax.results import figures, html_report, records, tables
 from lengthgen_jax.results.records import of_metric
 
 # Sections and fields of a config that say how a run was saved, called or
-# tested; the others say how it was trained.
+# tested, or where it ran, and its task and seeds, which each row names; the
+# others say how it was trained.
 NOT_TRAINED = (
   *("checkpoint", "task", "method", "overrides", "seeds"),
   *CHANGEABLE,

@@ -390,10 +390,10 @@ class Layout:
 # that refer to earlier ones by their index. A Leaf is a token's embedding; id
 # is None if it is a variable's. A Block is the output of a layer's block:
 # residual is the same row's node below, heads has ((site, h), ((bias, key),
-# ...)) for every head. A key is (its node, its place): keys at different places
-# may have one node, but need not be rounded alike. `variables` are the indices
-# of the variables that a node depends on, `children` those of the nodes that it
-# refers to.
+# ...)) for every head. A key is (its node, its number among the keys that the
+# block's heads see): two keys may have one node, but need not be rounded alike.
+# `variables` are the indices of the variables that a node depends on,
+# `children` those of the nodes that it refers to.
 Leaf = namedtuple("Leaf", "variables children segment id")
 Block = namedtuple("Block", "variables children layer residual heads")
 
@@ -412,14 +412,14 @@ def receptive_field(model, layout, i):
       if isinstance(token_id, tuple):
         variables, token_id = (names.setdefault(token_id, len(names)),), None
       return add_node(Leaf(variables, (), segment, token_id))
-    residual, heads, places = add_node_of("self", layer - 1, i), {}, {}
+    residual, heads, numbers = add_node_of("self", layer - 1, i), {}, {}
     for site in model.sites:
       below = 0 if site == "cross" else layer - 1
       for h, lines in enumerate(model.lines[site][layer - 1]):
         heads[site, h] = ()
         for k, bias in layout.open_keys(site, lines, i):
-          place = places.setdefault((site, k), len(places))
-          heads[site, h] += ((bias, (add_node_of(site, below, k), place)),)
+          number = numbers.setdefault((site, k), len(numbers))
+          heads[site, h] += ((bias, (add_node_of(site, below, k), number)),)
     pairs = itertools.chain(*heads.values())
     children = {residual, *(node for _, (node, _) in pairs)}
     node_list = list(nodes)

@@ -98,8 +98,9 @@ def runs_grid(rows: list[dict], metric: str = "em") -> list[list[str]]:
   A cell holds the median of the seeds, the worst seed where it differs, the
   worst seed's one-sided 95 % lower bound in brackets, and its number of seeds
   where that differs from the row's. Results of different conditions or runs
-  never share a row. ∀ says how many of the seeds are proved right at every
-  length. The last column is the frontier, where it was measured.
+  never share a row. ∀ says how many of the seeds both of records.CHECKERS
+  proved right at every length, ∀¹ how many only one of them did. Of exact match
+  the last column is the frontier, where it was measured.
 
   Args:
     rows: rows of any runs; a `run` field is optional.

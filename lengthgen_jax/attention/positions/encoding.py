@@ -114,7 +114,9 @@ class PositionEncoding(nn.Module):
     It is called, and has to be defined, if `additive` is set.
 
     Args:
-      rows, keys: the coordinates of T rows and of S keys.
+      rows, keys: the coordinates of T rows and of S keys. `rows.index` is the
+        position of the row itself; the other fields of `rows` are those of the
+        token that it predicts.
       causal: whether this is self-attention of the decoder, in which a row sees
         no later keys: bias.allow_leak is refused with an additive encoding.
     """
