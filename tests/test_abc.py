@@ -459,6 +459,17 @@ def test_an_example_that_does_not_fit_shows_before_any_training():
     abc.check_config(config)
 
 
+def test_a_leak_that_the_second_stage_refuses_shows_before_any_training(
+  tmp_path,
+):
+  fields = ("positions.kind='alibi'", "retrain.positions.kind='alibi'")
+  config = changed(*SMALL, *fields, preset="successor,abc")
+  abc.check_config(config)
+  config.bias.allow_leak = True
+  line = refused("abc", config, tmp_path / "run")
+  assert "in the second stage, retrain.*: bias.allow_leak" in line
+
+
 def test_interpolated_start_cannot_start_again(tmp_path):
   same = (
     "retrain.start='interpolated'",

@@ -245,6 +245,7 @@ def test_points_of_two_files_have_two_workdirs(sweep):
     ("--devices=gpu:0", "--devices: 'gpu:0' must be"),
     ("--devices=cuda", "--devices: 'cuda' must be"),
     ("--devices=cuda:x", "--devices: 'cuda:x' must be"),
+    ("--devices=cuda:0,", "--devices: '' must be"),
     ("--config=x/c.py:p", "--config: two files of the same name"),
   ],
 )
