@@ -183,7 +183,12 @@ class Experiment:
     if not encoding.limited or is_cyclic:
       return
     if encoding.limited == "place":
-      needed = np.max(width) + 1 + start
+      # One for each token of the longest segment, along one axis of a grid.
+      longest, task = np.max(width) + 1, self.task
+      if task.axes == 1:
+        segment = -(-task.prompt_size(width) // len(task.segments))
+        longest = max(longest, task.output_size(width), segment)
+      needed = longest + start
     else:
       needed = max(max(size) for size in self.site_sizes(width).values())
     check(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from lengthgen_jax.errors import UsageError, check, file_errors
+from lengthgen_jax.errors import UsageError, check
 
 REGISTRIES: list["Registry"] = []  # all of them
 PACKAGE = f"{pathlib.Path(__file__).parent}{os.sep}"
@@ -148,11 +148,10 @@ def run_file(path: str, what: str) -> None:
   """
   import runpy
 
-  with file_errors(f"{what} {path}: cannot be run"):
-    try:
-      runpy.run_path(path)
-    except (OSError, UsageError):
-      raise
-    except Exception as error:
-      reason = f"{type(error).__name__}: {error}".splitlines()[0]
-      raise UsageError(f"{what} {path}: {reason}") from error
+  try:
+    runpy.run_path(path)
+  except UsageError as error:
+    raise UsageError(f"{what} {path}: {error}") from error
+  except Exception as error:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    raise UsageError(f"{what} {path}: {reason}") from error

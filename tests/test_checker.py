@@ -332,6 +332,7 @@ def a_third_head(arrays, config):
 WI, WO = "params/decoder_0/mlp/wi/kernel", "params/decoder_0/mlp/wo/kernel"
 EMBEDDING = "params/token_embedder/embedding"
 HEAD = "params/logits_dense_parity"
+VALUE = "params/decoder_0/self_attention/value"
 MUTANTS = {
   "a weight is changed": ("fails", set_entries(WI, (12, 0), -20.0)),
   "the answer of one context": ("fails", reversed_axis(WO, 0)),
@@ -402,6 +403,15 @@ MUTANTS = {
     "refused",
     lambda arrays, _: arrays.update(
       {"lines/cross_intercept": arrays["lines/cross_intercept"] + 0.5}
+    ),
+  ),
+  "values of another head size": (
+    "refused",
+    lambda arrays, _: arrays.update(
+      {
+        f"{VALUE}/kernel": arrays[f"{VALUE}/kernel"][..., :1],
+        f"{VALUE}/bias": arrays[f"{VALUE}/bias"][..., :1],
+      }
     ),
   ),
   "a line of numbers that overflow": (

@@ -23,8 +23,8 @@ from lengthgen_jax.attention.lines import (
   LEFT,
   RIGHT,
   Lines,
+  cells_on_line,
   of_seed,
-  open_cells,
 )
 from lengthgen_jax.config import build, default_config
 from lengthgen_jax.evaluation import decode
@@ -236,7 +236,7 @@ def one_line(segment, anchor, matrix, c) -> Lines:
 def attention(lines, rows, keys, noise):
   """[1, H, T, S]: a head for each line, and noise."""
   weights_by_head = [
-    np.asarray(open_cells(one_line(*line), rows, keys))[0, 0, 0]
+    np.asarray(cells_on_line(one_line(*line), rows, keys))[0, 0, 0]
     for line in lines
   ]
   weights = np.stack(weights_by_head) + 0.02 * noise.random((len(lines), 1, 1))

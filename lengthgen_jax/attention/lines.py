@@ -126,7 +126,7 @@ class SiteLines(NamedTuple):
 
     def add_line(index: jax.Array, bias: jax.Array) -> jax.Array:
       take = lambda x: jax.lax.dynamic_slice_in_dim(x, index, 1, axis=2)
-      is_open = open_cells(Lines(*map(take, lines)), rows, keys)
+      is_open = cells_on_line(Lines(*map(take, lines)), rows, keys)
       is_open &= _expand_lines(take(valid))
       line_bias = jnp.where(is_open, _expand_lines(take(value)), CLOSED)
       return jnp.maximum(bias, line_bias)
@@ -292,7 +292,9 @@ def of_seed(scaffold: dict, index: int) -> dict:
   return jax.tree.map(lambda x: x[index if len(x) > 1 else 0], scaffold)
 
 
-def open_cells(lines: Lines, rows: Coordinates, keys: Coordinates) -> jax.Array:
+def cells_on_line(
+  lines: Lines, rows: Coordinates, keys: Coordinates
+) -> jax.Array:
   """Returns whether each cell lies on a line, [N, B or 1, H, T, S] bool.
 
   Args:

@@ -9,6 +9,7 @@ table shows them, and a figure the time per token against length.
 import contextlib
 import json
 import pathlib
+import tempfile
 import time
 from collections.abc import Iterator
 
@@ -39,7 +40,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   Raises:
     UsageError: bench.only names a benchmark that does not exist, a field of the
       config is not valid, its bias does not fit the model, or the workdir
-      cannot be made.
+      cannot be made or written to.
   """
   for name in config.bench.only:
     check_choice("bench.only", name, BENCHMARKS)
@@ -48,6 +49,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   path = folder / "bench.json"
   with file_errors(f"--workdir={folder}: cannot write there"):
     folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()  # fails if it is read-only
   with every_program_compiled():
     results = measure(workload, config.bench, path)
   print(report.table(results))

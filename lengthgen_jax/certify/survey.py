@@ -246,11 +246,12 @@ class Survey(abc.ABC, Generic[SizeT]):
   def rows_at(
     self, size: SizeT, largest: SizeT
   ) -> Iterator[tuple[ReceptiveField, Row]]:
-    """Yields the receptive field of every row at a size, and the row.
+    """Yields the receptive field of every scored row at a size, and the row.
 
     Args:
       size: the size of the inputs.
-      largest: the largest size of the survey, as in `layouts`.
+      largest: the largest size that the compiled program is to serve, as in
+        `layouts`.
 
     Raises:
       UsageError: a row depends on something that the lemma leaves out.

@@ -120,7 +120,8 @@ def compile_attention_sums(section: ConfigDict, model: Model) -> None:
   """Compiles the program of `collect` for full batches.
 
   Args:
-    section: config.calibration, whose conditions are compiled for.
+    section: config.calibration, which says what is collected, under which
+      conditions, and from how many samples.
     model: a model, whose parameters may be shapes and dtypes alone.
   """
   experiment = model.experiment

@@ -44,7 +44,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     folder: the workdir.
 
   Raises:
-    UsageError: nothing was trained there, or as in `certify`.
+    UsageError: as in `workdir.trained_stages` and in `certify`.
     Interrupted: as in `certify`.
   """
   certify(workdir.trained_stages(config, folder)[-1], folder)

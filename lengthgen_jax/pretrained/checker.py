@@ -643,6 +643,8 @@ class Model:
       self.dense_weights(f"{path}/{name}", x.shape[1])
       for name in ("query", "key", "value")
     )
+    fits = wq.shape == wk.shape == wv.shape
+    require(fits, f"params/{path}: query, key and value have different shapes")
     queries, queries_r = self.dense(f"{path}/query", x, e)
     queries_r, heads_read = length(queries_r), queries * 0
     error, linear = np.zeros((2, *queries_r.shape))

@@ -131,7 +131,7 @@ def _by_head(
   """Yields the mean of values [B, H, T] for each head that attends to
   something, that is, whose weights [B, H, T, S] are not all 0."""
   for head in range(values.shape[1]):
-    if values.size and weights[:, head].any():
+    if weights[:, head].any():
       example_means = values[:, head].mean(axis=-1)
       yield Mean(example_means.sum(), len(example_means), site, layer, head)
 

@@ -32,13 +32,13 @@ def page(
     figures: PNGs to embed.
   """
   exact, edit = (
-    summary.sort(summary.curves(rows, metric, ("task", "test_set")))
+    summary.curves(rows, metric, ("task", "test_set"))
     for metric in ("em", "edit")
   )
   of_task = lambda curves, task: [
     curve for curve in curves if curve.rows[0]["task"] == task
   ]
-  tasks = dict.fromkeys(curve.rows[0]["task"] for curve in exact)
+  tasks = sorted({curve.rows[0]["task"] for curve in exact})
   links = [f'<a href="#{_escape(task)}">{_escape(task)}</a>' for task in tasks]
   parts = [f"<nav>{' '.join(links)}</nav>"]
   for task in tasks:
@@ -65,16 +65,18 @@ def page(
 
 def _section(task: str, exact: list[Curve], edit: list[Curve]) -> str:
   """Returns the HTML of one task, given its curves of exact match and of edit
-  distance.
+  distance in the order of their rows.
 
   Methods with a space in their names are variations: config fields that were
   set, or "final" (configs/states.py), follow the name of the preset's method.
   """
-  # The main test set is the one of most curves, those of eval.stress left out.
+  # The main test set is the one of most curves, those of eval.stress left out;
+  # if several have as many, it is the one that the rows have first.
   test_sets = [
     curve.rows[0]["test_set"] for curve in exact if not curve.is_stress
   ]
   main_test_set = max(test_sets, key=test_sets.count, default=None)
+  exact, edit = summary.sort(exact), summary.sort(edit)
   main, variations, others = [], [], []
   for curve in exact:
     row = curve.rows[0]
