@@ -306,7 +306,7 @@ class Permutations(StateTask):
   def states(self) -> tuple[int, ...]:
     return tuple(range(self.base))
 
-  @property
+  @functools.cached_property
   def item_and_output_names(self) -> tuple[str, ...]:
     return tuple("".join(str(k + 1) for k in x) for x in self.elements)
 
