@@ -97,7 +97,7 @@ class Mesh:
     count, sharding = len(batch[0]), self._sharding(DATA)
 
     def shard(x: jax.Array) -> jax.Array:
-      if len(x) != count:
+      if jnp.ndim(x) == 0 or len(x) != count:
         return x
       return jax.lax.with_sharding_constraint(x, sharding)
 
