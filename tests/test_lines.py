@@ -133,6 +133,12 @@ def test_both_forms_equal_plain_loops(axes):
     assert np.array_equal(np.where(has_lines, sparse_bias, expected), expected)
 
 
+def test_a_site_without_a_line_is_closed():
+  rows, keys = packed(*SEQUENCES[1])
+  bias = dense(of_seed(shared_lines([], 2), 0), rows, keys)
+  assert bias.shape[2] == 2 and (np.asarray(bias) == CLOSED).all()
+
+
 def test_seeds_layers_and_heads_have_their_own_lines_in_one_compile():
   traces = []
   rows, keys = places(tokens((TARGET, 4))), places(tokens((A, 7), (B, 5)))

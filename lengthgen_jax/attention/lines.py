@@ -131,8 +131,9 @@ class SiteLines(NamedTuple):
       line_bias = jnp.where(is_open, _expand_lines(take(value)), CLOSED)
       return jnp.maximum(bias, line_bias)
 
-    closed = jnp.full(shape, CLOSED, jnp.float32)
-    bias = jax.lax.fori_loop(0, value.shape[-1], add_line, closed)
+    bias = jnp.full(shape, CLOSED, jnp.float32)
+    if value.shape[-1]:  # without a line, `add_line` could not be traced
+      bias = jax.lax.fori_loop(0, value.shape[-1], add_line, bias)
     exists = (jnp.asarray(keys.segment) != PAD)[None, :, None, None]
     transparent = _expand_lines(jnp.asarray(self.transparent)[..., None])
     return jnp.where(transparent & exists, 0.0, bias)

@@ -793,7 +793,10 @@ def model_gains(params: Mapping, head: str) -> dict:
   largest = max(np.abs(x).max() for x in jax.tree.leaves(params))
   if largest >= LARGEST:
     return jax.tree.map(lambda x: np.full_like(x, np.inf, np.float32), gains)
-  # The factor makes up for rounding to float32.
+  # The factor makes up for the rounding of norms to float32. That of kernels
+  # and roots, in whose products terms may cancel, is counted in the bounds on
+  # these products: gamma(F + 2) in slope_of_groups, gamma(head_dim + 2) in
+  # `attention`.
   return jax.tree.map(lambda x: np.float32(np.multiply(x, 1 + 1e-6)), gains)
 
 

@@ -232,7 +232,8 @@ def finetuning_run(
     lengths_by_seed.append(np.array(lengths, np.int32))
   counts = list(map(len, items_by_seed))
   # Rounds differ in how many inputs they have. They are padded to a few sizes,
-  # so that most rounds share one compiled program; padding is never drawn.
+  # so that rounds of equally many seeds with one learning rate mostly share a
+  # compiled program; padding is never drawn.
   padded_size = max(1 << (max(counts) - 1).bit_length(), LEAST_REPLAY_SIZE)
 
   def stack(arrays: list[np.ndarray]) -> np.ndarray:

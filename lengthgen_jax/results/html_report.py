@@ -143,7 +143,7 @@ def _table(curves: list[Curve], main_test_set: str | None) -> str:
     curve.rows[0]["test_set"] != main_test_set for curve in curves
   )
   has_frontier = curves[0].rows[0]["metric"] == "em" and any(
-    curve.frontier or curve.proof for curve in curves
+    curve.frontier or curve.proof == " ∀" for curve in curves
   )
   headings = [
     "method",
