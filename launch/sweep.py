@@ -168,6 +168,8 @@ def workdir_name(
 ) -> str:
   """Returns the name of a point's workdir below --root.
 
+  A "/" in a value becomes "_", so that the name is that of one folder.
+
   Args:
     config: FILE or FILE:PRESET.
     values: (field, value) of each --grid.
@@ -177,7 +179,8 @@ def workdir_name(
   path, _, preset = config.partition(":")
   words = [pathlib.Path(path).stem] if several_files or not preset else []
   words += [preset.replace(",", "-")] if preset else []
-  words += [f"{field.rpartition('.')[2]}={value}" for field, value in values]
+  for field, value in values:
+    words.append(f"{field.rpartition('.')[2]}={value}".replace("/", "_"))
   return "-".join(words)
 
 

@@ -199,6 +199,17 @@ sys.exit(fails)
 """
 
 
+def test_a_point_whose_value_is_a_path_has_one_folder_below_the_root(
+  sweep, tmp_path
+):
+  words = [f"--root={tmp_path}", "--config=c.py:a", "--config=c.py:b"]
+  jobs = sweep.jobs(sweep.parse([*words, "--grid=bias.file=../../x.npz"]))
+  assert [folder.relative_to(tmp_path).name for folder, _ in jobs] == [
+    "a-file=.._.._x.npz",
+    "b-file=.._.._x.npz",
+  ]
+
+
 def test_a_sweep_runs_what_is_not_done(sweep, tmp_path, monkeypatch, capsys):
   """It names what failed, and reports all; a dry run spreads the rest."""
   monkeypatch.setattr(sweep, "LENGTHGEN", (sys.executable, "-c", CALLED))

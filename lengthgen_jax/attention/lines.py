@@ -296,10 +296,10 @@ def of_seed(scaffold: dict, index: int) -> dict:
 def cells_on_line(
   lines: Lines, rows: Coordinates, keys: Coordinates
 ) -> jax.Array:
-  """Returns whether each cell lies on a line, [N, B or 1, H, T, S] bool.
+  """Returns whether each cell lies on a line, [N or 1, B or 1, H, T, S] bool.
 
   Args:
-    lines: one line of each head, fields [N, H, 1, ...].
+    lines: one line of each head, fields [N or 1, H, 1, ...].
     rows: coordinates of T rows; no line crosses a PAD row.
     keys: coordinates of S keys; no line crosses a PAD key.
   """
@@ -348,11 +348,12 @@ def _keys_on_lines(
 def _are_on_lines(
   lines: Lines, rows: Coordinates, keys: Coordinates, index_right: jax.Array
 ) -> jax.Array:
-  """Returns whether cells (row, key) lie on lines, [N, B or 1, H, T, S or K].
+  """Returns whether cells (row, key) lie on lines, [N or 1, B or 1, H, T, S or
+  K].
 
   Args:
-    lines: fields [N, H, 1, ...] for all keys, or [N, H, K, ...] for one key per
-      line.
+    lines: fields [N or 1, H, 1, ...], one line of each head that is compared
+      with all keys; or [N or 1, H, K, ...], each compared with one key.
     rows: coordinates of T rows.
     keys: coordinates whose fields broadcast to the shape of the result; left
       and right have a further last axis A.

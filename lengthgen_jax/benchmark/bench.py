@@ -79,7 +79,8 @@ def measure(
   """Times benchmarks and returns the contents of bench.json.
 
   Args:
-    workload: what the benchmark "config" times.
+    workload: what the benchmark "config" times; "peak_flops" is measured in the
+      dtype and precision of its model.
     section: the config's section `bench`.
     path: the path of bench.json, which is written after every group of cases.
 

@@ -21,8 +21,8 @@ COLUMNS = {
 LEGEND = """\
 ms is the time of a step, or of a run where there are no steps. tokens are the
 rows of the decoder. GFLOP/s counts matrix products, and "of peak %" compares it
-with the fastest product of square matrices on this device. CPUs is how many
-were busy on average."""
+with the fastest product of square matrices on this device, in the dtype and the
+precision of --config. CPUs is how many were busy on average."""
 
 
 def table(results: dict) -> str:

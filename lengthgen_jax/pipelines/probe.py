@@ -227,8 +227,11 @@ def _row(metric: str, mean: Mean) -> dict:
 
 
 def _labels(section: ConfigDict, model: Model) -> dict[str, list[str]]:
-  """Returns labels of the decoder's "inputs", of the scored "outputs", and of
-  the "source" if there is one, for figures over positions."""
+  """Returns a label for each position of the decoder's "inputs", of the scored
+  "outputs", and of the "source" if there is one.
+
+  The positions are those of inputs of interventions (`_causal_length`).
+  """
   experiment = model.experiment
   length = _causal_length(section, model)
   batch = next(observations(model, length, section.samples)).batch
