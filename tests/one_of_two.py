@@ -18,7 +18,7 @@ from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.training import loop
 
 if __name__ == "__main__":
-  hosts.HEARTBEAT = 5  # seconds that one process waits for a killed one
+  hosts.HEARTBEAT = 3  # seconds that one process waits for a killed one
   port, index, folder = sys.argv[1:]
   with hosts.multihost_context(f"127.0.0.1:{port}", 2, int(index), 120):
     for shape in ((2, 1), (1, 2)):
