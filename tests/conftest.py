@@ -39,7 +39,7 @@ from lengthgen_jax.training import loop  # noqa: E402
 
 # If the process has more bytes than this after a file of tests, compiled
 # programs are freed.
-MEMORY = 1.8e9
+MEMORY = 1.2e9
 
 # The tests measure rounding on fewer rows, which say as much of small models,
 # and pad inputs and contexts less, because theirs are narrow and few.
