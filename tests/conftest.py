@@ -7,14 +7,11 @@ import importlib.metadata
 import os
 import pathlib
 import shutil
-import tempfile
 
 # These are set before numpy and jax are imported. Nearly all of the time goes
-# into tracing and compilation: programs do not name the lines of Python that
-# they are from, are hardly optimized, and are shared by this process and the
-# commands that it starts, unless they are compiled as fast as they are stored.
-# Matrices are too small for threads.
-CACHE = tempfile.mkdtemp(prefix="lengthgen_jax_tests_")
+# into tracing and lowering: programs do not name the lines of Python that they
+# are from, and are hardly optimized; they are then compiled faster than they
+# could be stored for other processes. Matrices are too small for threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
@@ -23,9 +20,7 @@ FLAGS = "--xla_cpu_parallel_codegen_split_count=1"
 if importlib.metadata.version("jaxlib") < "0.11":  # later ones end at this flag
   FLAGS += " --xla_cpu_use_fusion_emitters=false"
 os.environ.setdefault("XLA_FLAGS", FLAGS)
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", CACHE)
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
+os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 
 import command  # noqa: E402
 import jax  # noqa: E402
@@ -90,16 +85,16 @@ def pytest_collection_modifyitems(items):
   items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
-def pytest_unconfigure():
-  """Removes the compiled programs."""
-  shutil.rmtree(CACHE, ignore_errors=True)
+def collect_garbage() -> None:
+  """Frees what is not in use, and leaves what is out of later garbage
+  collections, which would take a fifth of the time of tracing."""
+  gc.collect()
+  gc.freeze()
 
 
 def pytest_collection_finish():
-  """Leaves objects that exist by now, and stay, out of garbage collection,
-  which would take a fifth of the time of tracing."""
-  gc.collect()
-  gc.freeze()
+  """Makes garbage collections few and short."""
+  collect_garbage()
   gc.set_threshold(50_000, 20, 100)
 
 
@@ -119,7 +114,7 @@ def _compiled_programs_are_freed():
   yield
   if resident_bytes() > MEMORY:
     jax.clear_caches()
-    gc.collect()
+    collect_garbage()
 
 
 @pytest.fixture
