@@ -338,13 +338,11 @@ DECODER_ONLY = {
 # The tasks whose preset has segments. ONE_SEQUENCE has their rows with
 # segments, and SEGMENTS those without.
 WITH_SEGMENTS = ("successor", "addition", "N×1", "parity")
-# The tasks that need rounds of finetuning.
-FINETUNED = ("S5",)
 SEGMENTS = [
   TableRow(task, model, config, fields=fields, stage=stage)
   for task, config in DECODER_ONLY.items()
   for stage in (
-    ("interpolate", "retrain", *["finetune"][: task in FINETUNED])
+    ("interpolate", "retrain")
     if "abc" in config.partition(":")[2].split(",")
     else ("train",)
   )
