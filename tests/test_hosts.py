@@ -61,7 +61,22 @@ class TwoProcesses:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
+def unanswered(tmp_path_factory):
+  """(A command whose coordinator does not answer, that coordinator's address).
+  It waits for seconds, so it starts before the other processes."""
+  address = f"127.0.0.1:{free_port()}"
+  process = command.start(
+    *(command.TINY, "--multihost", f"--coordinator={address}"),
+    *("--processes=2", "--process=1", "--connect_timeout=1"),
+    "--workdir=unused",
+    env=os.environ | {"TMPDIR": str(tmp_path_factory.mktemp("unanswered"))},
+  )
+  yield process, address
+  process.kill()
+
+
+@pytest.fixture(scope="module")
+def two(unanswered, tmp_path_factory):
   """(TwoProcesses, the step at which a signal stopped them, the run's folder):
   after a signal to the second one both went on, and that one was killed."""
   logs = tmp_path_factory.mktemp("two")
@@ -126,15 +141,9 @@ def test_if_one_is_killed_the_other_ends_with_a_line(two):
 # What is refused in a line.
 
 
-def test_a_coordinator_that_is_silent_is_named(tmp_path):
-  address = f"127.0.0.1:{free_port()}"
-  done = command.run(
-    *(command.TINY, "--multihost", f"--coordinator={address}"),
-    *("--processes=2", "--process=1", "--connect_timeout=1"),
-    "--workdir=unused",
-    env=os.environ | {"TMPDIR": str(tmp_path)},
-  )
-  line = command.refusal(done)
+def test_a_coordinator_that_is_silent_is_named(unanswered):
+  process, address = unanswered
+  line = command.refusal(command.finish(process))
   assert f"--coordinator={address} did not answer within 1 s" in line
 
 

@@ -1,6 +1,7 @@
 """The shape of the project: who imports whom, and what an import does."""
 
 import ast
+import functools
 import graphlib
 import pathlib
 import subprocess
@@ -11,7 +12,6 @@ from command import REPOSITORY
 
 PACKAGE, CONFIGS = REPOSITORY / "lengthgen_jax", REPOSITORY / "configs"
 FILES = sorted(PACKAGE.rglob("*.py")) + sorted(CONFIGS.glob("*.py"))
-TREES = {path: ast.parse(path.read_text()) for path in FILES}
 
 # Every room, and the rooms of ours that it may import.
 LEAVES = {
@@ -109,6 +109,11 @@ def room(path: pathlib.Path) -> str:
   return inside.parts[0] if len(inside.parts) > 1 else inside.stem
 
 
+@functools.cache
+def parse(path: pathlib.Path) -> ast.Module:
+  return ast.parse(path.read_text())
+
+
 def imported(tree, lazily: bool = True) -> set[str]:
   """Full names of what a file imports of ours: wherever in the file, or not in
   its functions."""
@@ -138,7 +143,7 @@ def test_imports_run_one_way(importer):
   rooms = RULES[importer] | {importer, "__version__"}
   for path in FILES:
     if room(path) == importer:
-      for name in imported(TREES[path]):
+      for name in imported(parse(path)):
         imported_room = name.split(".")[1]
         assert imported_room in rooms, f"{path} imports {name}"
         allowed = ONLY.get((importer, imported_room), {name})
@@ -152,7 +157,7 @@ def test_files_have_no_cycle():
     modules[".".join(x for x in parts if x != "__init__")] = path
   module_of = lambda name: name if name in modules else name.rpartition(".")[0]
   graph = {
-    module: set(map(module_of, imported(TREES[path]))) - {module}
+    module: set(map(module_of, imported(parse(path)))) - {module}
     for module, path in modules.items()
   }
   graphlib.TopologicalSorter(graph).prepare()
@@ -160,7 +165,7 @@ def test_files_have_no_cycle():
 
 def test_main_and_the_package_import_runs_lazily():
   for stem in ("main", "__init__"):
-    names = imported(TREES[PACKAGE / f"{stem}.py"], lazily=False)
+    names = imported(parse(PACKAGE / f"{stem}.py"), lazily=False)
     quick = tuple(
       f"lengthgen_jax.{stem}" for stem in ("errors", "hosts", "stopwatch")
     )
