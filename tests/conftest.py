@@ -16,7 +16,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
-FLAGS = "--xla_cpu_parallel_codegen_split_count=1"
+FLAGS = (
+  "--xla_cpu_parallel_codegen_split_count=1 --xla_disable_hlo_passes="
+  "hlo-verifier,simplify-while-loops,while-loop-invariant-code-motion,"
+  "while-loop-constant-sinking,reshape-mover"
+)
 if importlib.metadata.version("jaxlib") < "0.11":  # later ones end at this flag
   FLAGS += " --xla_cpu_use_fusion_emitters=false"
 os.environ.setdefault("XLA_FLAGS", FLAGS)
