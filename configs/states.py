@@ -65,8 +65,8 @@ PERMUTATIONS_ABC = {
   "retrain.train.batch_size": 64,
   "retrain.train.learning_rate": 0.02,
   "retrain.train.steps": 1500,
-  # With smaller weights there is less rounding: margins are 11.2 to 11.7 and the
-  # bounds at most 0.95; by Adam without decay they were 1.9 to 4.0, and 5.6.
+  # With smaller weights there is less rounding: margins are 11.2 to 11.7 and
+  # bounds at most 0.95; by Adam without decay they were 1.9 to 4.0 and 5.6.
   "retrain.train.weight_decay": 0.6,
 }
 METHODS = {"vanilla": {}, "abc": ABC}
