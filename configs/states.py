@@ -52,9 +52,9 @@ ABC = {
   "retrain.model.dropout_rate": 0.0,
   "retrain.train.steps": 400,
 }
-# With Muon the first stage needs 0.85 times the steps, and all of three seeds
-# are right after the second, in both families. Adam's second stage leaves
-# hundreds of contexts wrong in one sequence.
+# With Muon the first stage needs 0.85 times the steps of Adam, and all three
+# seeds are right after the second stage, with prompt and output in one sequence
+# or in two. Adam's second stage leaves hundreds of contexts wrong in one.
 PERMUTATIONS_ABC = {
   "train.optimizer": "muon",
   "train.learning_rate": 0.02,
@@ -65,8 +65,9 @@ PERMUTATIONS_ABC = {
   "retrain.train.batch_size": 64,
   "retrain.train.learning_rate": 0.02,
   "retrain.train.steps": 1500,
-  # With smaller weights there is less rounding: margins are 11.2 to 11.7 and
-  # bounds at most 0.95; by Adam without decay they were 1.9 to 4.0 and 5.6.
+  # With smaller weights there is less rounding. In two sequences margins are
+  # 11.2 to 11.7, and bounds on rounding at most 0.95; by Adam without decay
+  # margins were 1.9 to 4.0, and bounds at most 5.6.
   "retrain.train.weight_decay": 0.6,
 }
 METHODS = {"vanilla": {}, "abc": ABC}

@@ -1,4 +1,4 @@
-"""This module has the settings of all tests, and fixtures: one tiny trained
+"""This module has settings for all tests, and fixtures: one tiny trained
 workdir for all tests that read one."""
 
 import fcntl
@@ -9,9 +9,10 @@ import pathlib
 import shutil
 
 # These are set before numpy and jax are imported. Nearly all of the time goes
-# into tracing and lowering: programs do not name the lines of Python that they
-# are from, and are hardly optimized; they are then compiled faster than they
-# could be stored for other processes. Matrices are too small for threads.
+# into tracing and compilation, so programs are hardly optimized, and do not
+# name the lines of Python that they come from. To compile such a program takes
+# less time than to store it for other processes. Matrices are too small for
+# threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
@@ -90,7 +91,7 @@ def pytest_collection_modifyitems(items):
 
 
 def collect_garbage() -> None:
-  """Frees what is not in use, and leaves what is out of later garbage
+  """Frees what is not in use, and keeps the rest out of later garbage
   collections, which would take a fifth of the time of tracing."""
   gc.collect()
   gc.freeze()

@@ -56,14 +56,15 @@ class TwoProcesses:
     deadline = time.monotonic() + PATIENCE
     while not condition():
       assert time.monotonic() < deadline, [self.lines(0), self.lines(1)]
-      assert not any(p.poll() for p in self.processes), self.lines(0)
+      running = [p.poll() is None for p in self.processes]
+      assert all(running), [self.lines(0), self.lines(1)]
       time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
 def unanswered(tmp_path_factory):
   """(A command whose coordinator does not answer, that coordinator's address).
-  It waits for seconds, so it starts before the other processes."""
+  The command waits for an answer, so it starts before the other processes."""
   address = f"127.0.0.1:{free_port()}"
   process = command.start(
     *(command.TINY, "--multihost", f"--coordinator={address}"),

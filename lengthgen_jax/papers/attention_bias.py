@@ -338,8 +338,9 @@ DECODER_ONLY = {
 # The tasks whose preset has segments. ONE_SEQUENCE has their rows with
 # segments, and SEGMENTS those without.
 WITH_SEGMENTS = ("successor", "addition", "N×1", "parity")
-# The fields that a task's row with segments changes beside them. Carries are
-# rare, so the increment's line to the digit that causes one is faint.
+# Further fields that a task's row with segments changes. Carries are rare, so
+# the increment's line to the digit that causes one is faint; without segments
+# the preset's κ lets it pass in every seed.
 BESIDE_SEGMENTS = {"increment by ABC": {"calibration.kappa_self": 1.8}}
 SEGMENTS = [
   TableRow(task, model, config, fields=fields, stage=stage)
@@ -481,8 +482,8 @@ FURTHER_TABLES = {
     "Each preset without and with a learned vector for the segment of a token."
     " How far it goes is the frontier; how many steps it takes to 99.5 % in"
     " range is in the workdirs' metrics.jsonl alone. The increment by ABC with"
-    " segments has κ = 1.8 in the place of 2: of one seed the carry's line"
-    " stands out by 1.95. Arithmetic with segments is in"
+    " segments has κ = 1.8 instead of 2: in one seed the line to the digit that"
+    " causes a carry has a z-score of 1.95. Arithmetic with segments is in"
     " [one_sequence.md](one_sequence.md).",
     SEGMENTS,
     sizes=CPU,
