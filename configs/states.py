@@ -8,7 +8,8 @@ METHOD   vanilla       sinusoidal positions (default)
 OPTION   decoder_only  `x1...xn ⊥ y1...yn` in one sequence, and sinusoids of
                        places
          final         the last state alone instead of every prefix's; not with
-                       abc, because there are no lines to calibrate
+                       abc: its one output belongs to no place of the input,
+                       so that there are no lines to calibrate
 
   lengthgen --config=configs/states.py:modular,abc --mode=abc --workdir=W1
   lengthgen --config=configs/states.py:permutations,abc --mode=abc --workdir=W2

@@ -74,12 +74,14 @@ def unanswered(tmp_path_factory):
   )
   yield process, address
   process.kill()
+  process.wait()
 
 
 @pytest.fixture(scope="module")
 def two(unanswered, tmp_path_factory):
-  """(TwoProcesses, the step at which a signal stopped them, the run's folder):
-  after a signal to the second one both went on, and that one was killed."""
+  """(TwoProcesses, the step at which a signal stopped them, the run's folder).
+  A signal to the second process stopped the training of both; both went on with
+  another mesh, as one_of_two.py says, and then the second was killed."""
   logs = tmp_path_factory.mktemp("two")
   folder = logs / "run"
   two = TwoProcesses(folder, logs)
