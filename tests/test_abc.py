@@ -439,6 +439,15 @@ def test_mistakes_show_before_any_training(assignment, words, tmp_path):
   assert not (tmp_path / "run").exists()
 
 
+def test_the_second_stage_has_at_least_as_many_layers_as_the_first():
+  fields = "model.num_decoder_layers=2", "retrain.model.num_decoder_layers=1"
+  config = changed(*SMALL, *fields, preset="successor,abc")
+  with pytest.raises(UsageError, match="choose at least 2, as many as there"):
+    abc.check_config(config)
+  config.calibration.layers = "last"  # whose lines are those of every layer
+  abc.check_config(config)
+
+
 def test_no_line_is_measured_by_a_multiple_of_mean_scores():
   fields = "calibration.quantity='scores'", "calibration.rule='mass'"
   config = changed(*fields, preset="successor,abc")
@@ -497,6 +506,7 @@ def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
     f"--workdir={workdir}",
     "--config.model.kind=decoder_only",
     "--config.positions.kind=coordinates",
+    "--config.retrain.model.num_decoder_layers=2",
     "--config.data.widths=(4,5)",
     "--config.retrain.data.widths=(4,)",
     "--config.seeds=(0,)",
@@ -526,6 +536,7 @@ def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
   assert list(meta["sites"]) == ["self"]
   # Among all lines there are both operands' own digits.
   valid = arrays["self_valid"]
+  assert valid.shape[1] == 2 and not valid[:, 1].any()
   fields = ("segment", "anchor", "matrix", "intercept")
   lines = zip(*(arrays[f"self_{name}"][valid] for name in fields), strict=True)
   lines = {tuple(int(field.item()) for field in line) for line in lines}

@@ -367,6 +367,10 @@ def test_kept_lines_are_packed_and_empty_heads_are_as_asked(empty):
   ]
   is_empty = np.reshape([not head for head in heads], (2, 2, 2))
   assert np.array_equal(lines.transparent, is_empty & (empty == "transparent"))
+  deeper = compact(THREE, seeds, "each", empty, further_layers=2)
+  assert np.array_equal(deeper.valid[:, :2], lines.valid)
+  assert deeper.valid.shape[1] == 4 and not deeper.valid[:, 2:].any()
+  assert (deeper.transparent[:, 2:] == (empty == "transparent")).all()
   last = compact(THREE, seeds, "last", empty)
   assert last.value.shape == (2, 1, 2, 2)
   assert np.array_equal(last.valid, lines.valid[:, 1:])

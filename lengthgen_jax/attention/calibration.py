@@ -518,6 +518,7 @@ def compact(
   selections: Sequence[Selection],
   layers: str,
   empty_heads: str,
+  further_layers: int = 0,
 ) -> SiteLines:
   """Gathers the kept lines of R seeds as SiteLines [R, N or 1, H, K].
 
@@ -529,9 +530,14 @@ def compact(
     layers: "each" for the kept lines of each layer, or "last" for those of the
       last layer in all layers.
     empty_heads: what heads without a line become, "transparent" or "closed".
+    further_layers: with "each", the number of layers without lines that follow,
+      for a model that has more layers than the calibrated one.
   """
   keep = np.stack([np.asarray(selection.keep) for selection in selections])
   value = np.stack([np.asarray(selection.value) for selection in selections])
+  if layers == "each":
+    padding = (0, 0), (0, further_layers), (0, 0), (0, 0)
+    keep, value = np.pad(keep, padding), np.pad(value, padding)
   if layers == "last":
     keep, value = keep[:, -1:], value[:, -1:]
   most_lines = max(int(keep.sum(-1).max()), 1)

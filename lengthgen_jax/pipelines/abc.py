@@ -90,19 +90,22 @@ def check_config(config: ConfigDict) -> None:
   except UsageError as error:
     raise UsageError(f"in the second stage, retrain.*: {error}") from error
   # Each head is retrained with the lines of the same head of the first stage.
-  equal_fields = ["kind", "num_heads"]
-  # Lines of a single layer fit any number of layers.
-  if (
-    config.calibration.layers == "each" and config.model.num_decoder_layers > 1
-  ):
-    equal_fields.append("num_decoder_layers")
-  for name in equal_fields:
+  for name in ("kind", "num_heads"):
     first, second = config.model[name], second_config.model[name]
     check(
       first == second,
       f"retrain.model.{name}={second!r}: each head gets the lines of the same"
       f" head of the first stage; choose {first!r}, as there",
     )
+  first, second = (
+    stage.model.num_decoder_layers for stage in (config, second_config)
+  )
+  check(
+    config.calibration.layers == "last" or second >= first,
+    f"retrain.model.num_decoder_layers={second}: each head gets the lines of"
+    f" the same head of the first stage; choose at least {first}, as many as"
+    " there",
+  )
   if config.retrain.start == "interpolated":
     check(
       first_experiment.model == second_experiment.model,

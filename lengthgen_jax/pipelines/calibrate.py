@@ -155,7 +155,9 @@ def calibrate(
 ) -> None:
   """Calibrates every seed and writes bias.npz and attention.npz to a folder.
 
-  bias.npz has the kept lines of every seed; a seed without any is dropped.
+  bias.npz has the kept lines of every seed; a seed without any is dropped. If
+  the second stage of ABC has more layers than the first, its further layers
+  have no lines.
   attention.npz, for figures, has the mean attention [N, H, T, S] of every site
   and seed under the last condition, as "SITE_SEED".
 
@@ -194,12 +196,15 @@ def calibrate(
     f" (the best score is {max(best_scores):.2f}, lines that other fields of"
     " calibration rule out included); lower it, or train longer",
   )
+  num_layers = config.model.num_decoder_layers
+  retrained_layers = config.retrain.model.num_decoder_layers or num_layers
   bias = {
     site: calibration.compact(
       lines,
       [selections[site] for selections in selections_by_seed.values()],
       section.layers,
       section.empty_heads,
+      further_layers=max(retrained_layers - num_layers, 0),
     )
     for site, lines in candidates.items()
   }

@@ -95,11 +95,13 @@ def placeholder_lines(
     experiment: the experiment of the first stage.
 
   Returns:
-    SiteLines [R, N or 1, H, K] by site: R seeds, N layers (1 if all have the
-    same lines), H heads, K lines of a head.
+    SiteLines [R, N or 1, H, K] by site: R seeds, N layers of the second stage
+    (1 if all have the same lines), H heads, K lines of a head.
   """
   model = experiment.model.config
-  num_layers = model.num_decoder_layers
+  num_layers = (
+    config.retrain.model.num_decoder_layers or model.num_decoder_layers
+  )
   layers = num_layers if config.calibration.layers == "each" else 1
   head_shape = len(config.seeds), layers, model.num_heads
 
