@@ -792,15 +792,12 @@ FIELDS = {
 }
 
 
-# Sequences differ in a table alone: each is tried in one family, and so is the
-# grid, whose contexts take long.
-SEQUENCES = "copy", "reverse", "modular", "dyck", "permutations"
-IN_ONE = dict(zip(SEQUENCES, itertools.cycle(FAMILIES), strict=False))
-IN_ONE["multiply_long"] = "decoder_only"
+# Addition and parity are tried in both families, the others in one.
+ALTERNATELY = dict(zip(EXAMPLES, itertools.cycle(FAMILIES), strict=False))
 MODELS = [
   (task, kind)
   for task, kind in itertools.product(EXAMPLES, FAMILIES)
-  if IN_ONE.get(task, kind) == kind
+  if kind == ALTERNATELY[task] or task in ("addition", "parity")
 ]
 
 

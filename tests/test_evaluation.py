@@ -45,8 +45,8 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-  """Every task in both families (sequences, which differ in a table alone: few
-  in one), every choice of the others at least once."""
+  """Every task (sequences, which differ in a table alone: few) in one family,
+  three in both; every choice of the others at least once."""
   fits_task = {
     "positions": lambda name, task, kind: (
       task.of_digits or not POSITIONS[name].of_digits
@@ -69,11 +69,11 @@ def cases() -> list[Case]:
     "normalizer": list(NORMALIZERS),
     "segments": ["segments", "none"],
   }
-  one_each = [n for n in TASKS if not issubclass(TASKS[n], SequenceTask)]
-  pairs = [
-    *itertools.product(one_each, KINDS),
-    *zip(SEQUENCES, KINDS, strict=True),
-  ]
+  names = [n for n in TASKS if not issubclass(TASKS[n], SequenceTask)]
+  kinds = itertools.cycle(KINDS)
+  pairs = [*zip([*reversed(names), *SEQUENCES], kinds, strict=False)]
+  in_both = itertools.product(("sort", "addition", "multiply"), KINDS)
+  pairs += [pair for pair in in_both if pair not in pairs]
   count = max(len(pairs), *map(len, queues.values()))
   cases = []
   for task, kind in itertools.islice(itertools.cycle(pairs), count):
