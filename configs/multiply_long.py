@@ -98,7 +98,7 @@ METHODS_DECODER_ONLY = {
   "abc": TWO_LAYERS
   | {
     "calibration.lengths": (4, 5),
-    "calibration.kappa_self": 3.0,
+    "calibration.kappa_self": 3.3,
     # The second layer reads operands, so its MLP alone would have to do all the
     # rest; a third layer, which has no lines, adds an MLP.
     "retrain.model.num_decoder_layers": 3,
