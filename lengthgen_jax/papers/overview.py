@@ -68,7 +68,11 @@ README_TABLES = (
       ReadmeRow("N×N", "vanilla", "multiply_long-abc", "interpolate"),
       ReadmeRow("N×N", ABC, "multiply_long-abc"),
       ReadmeRow("N×N", "window by hand", "multiply_long-window"),
-      ReadmeRow("N×N, one sequence", ABC, "multiply_long-abc-decoder_only"),
+      ReadmeRow(
+        "N×N, one sequence, 5×5 in training",
+        ABC,
+        "multiply_long-abc-decoder_only",
+      ),
     ],
   ),
   ReadmeTable(
@@ -202,6 +206,7 @@ REACH = {
   "parity-abc-decoder_only": ("parity", "ABC, one sequence"),
   "multiply_long-window": ("N×M", "window"),
   "multiply_long-abc": ("N×M", "ABC"),
+  "multiply_long-abc-decoder_only": ("N×M", "ABC, one sequence"),
   "increment-none-abc": ("increment", "ABC, one sequence"),
   "sort-none-best": ("sorting, 20 items", "best"),
   "asentmax-sort-best": ("sorting, 64 items", "best"),
