@@ -916,7 +916,7 @@ def largest_change(function, x, e):
   )
 
 
-@pytest.mark.parametrize("e", [1e-5, 1e-3, 3e-2])
+@pytest.mark.parametrize("e", [1e-5, 3e-2])
 def test_the_bounds_hold_in_the_worst_directions(tmp_path, e):
   """An error of a layer's inputs never changes its outputs by more than the
   bound, and by a fifth of it or more in the worst direction."""

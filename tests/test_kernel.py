@@ -172,8 +172,10 @@ def with_transparent_heads(scaffold):
   }
 
 
-@pytest.mark.parametrize("name", [name for name in BIASES if name != "none"])
-@pytest.mark.parametrize("kind", KINDS)
+LINE_BIASES = [name for name in BIASES if name != "none"]
+
+
+@pytest.mark.parametrize(("kind", "name"), zip(KINDS, LINE_BIASES, strict=True))
 def test_heads_along_lines_say_and_learn_the_same(kind, name, tmp_path):
   """All heads on lines, or (file) with heads among them that see all."""
   fields = {

@@ -305,7 +305,7 @@ def untrained_start(spec):
 
 
 def test_seed_with_dropout_is_the_same_whatever_stands_beside_it(tiny_config):
-  """To the last bit in a loop, to rounding side by side."""
+  """To the last bit."""
 
   def train(spec, seeds):
     states = train_step.init_seeds(spec, jnp.array(seeds))
@@ -317,9 +317,6 @@ def test_seed_with_dropout_is_the_same_whatever_stands_beside_it(tiny_config):
   spec, scaffold = spec_of(tiny_config)
   first = train(spec, (0, 1))
   assert leaf_bytes(first) == leaf_bytes(train(spec, (1, 7)))
-  tiny_config.train.seed_axis = "vmap"
-  _, metrics = train(spec_of(tiny_config)[0], (1,))
-  np.testing.assert_allclose(metrics.loss, first[1].loss, rtol=1e-4)
 
 
 def test_every_width_is_trained_in_its_turn():
