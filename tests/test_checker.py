@@ -792,12 +792,14 @@ FIELDS = {
 }
 
 
-# Addition and parity are tried in both families, the others in one.
-ALTERNATELY = dict(zip(EXAMPLES, itertools.cycle(FAMILIES), strict=False))
+# Addition and parity are tried in both families, the others in one; the grid in
+# that which has most coordinates at one site.
+FAMILY_OF = dict(zip(EXAMPLES, itertools.cycle(FAMILIES), strict=False))
+FAMILY_OF["multiply_long"] = "decoder_only"
 MODELS = [
   (task, kind)
   for task, kind in itertools.product(EXAMPLES, FAMILIES)
-  if kind == ALTERNATELY[task] or task in ("addition", "parity")
+  if kind == FAMILY_OF[task] or task in ("addition", "parity")
 ]
 
 

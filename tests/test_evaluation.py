@@ -1,7 +1,7 @@
 """One teacher-forced pass proves what decoding would say.
 
-For every task in both families of models; positions, temperatures, normalizers,
-segments and biases are taken in turn, so that each has its share of the cases.
+For every kind of task; families, positions, temperatures, normalizers, segments
+and biases are taken in turn, so that each has its share of the cases.
 """
 
 import dataclasses
@@ -45,8 +45,8 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-  """Every task (sequences, which differ in a table alone: few) in one family,
-  three in both; every choice of the others at least once."""
+  """Each task in one family (of the sequence tasks, SEQUENCES alone), three of
+  them in both; each other field takes each of its choices at least once."""
   fits_task = {
     "positions": lambda name, task, kind: (
       task.of_digits or not POSITIONS[name].of_digits

@@ -530,16 +530,16 @@ def compact(
     layers: "each" for the kept lines of each layer, or "last" for those of the
       last layer in all layers.
     empty_heads: what heads without a line become, "transparent" or "closed".
-    further_layers: with "each", the number of layers without lines that follow,
-      for a model that has more layers than the calibrated one.
+    further_layers: with "each", the number of layers that follow those of the
+      calibrated model; none of their heads has a line.
   """
   keep = np.stack([np.asarray(selection.keep) for selection in selections])
   value = np.stack([np.asarray(selection.value) for selection in selections])
-  if layers == "each":
-    padding = (0, 0), (0, further_layers), (0, 0), (0, 0)
-    keep, value = np.pad(keep, padding), np.pad(value, padding)
   if layers == "last":
     keep, value = keep[:, -1:], value[:, -1:]
+  else:
+    padding = (0, 0), (0, further_layers), (0, 0), (0, 0)
+    keep, value = np.pad(keep, padding), np.pad(value, padding)
   most_lines = max(int(keep.sum(-1).max()), 1)
   kept_first = np.argsort(~keep, axis=-1, kind="stable")[..., :most_lines]
   pick = lambda x: np.take_along_axis(x, kept_first, axis=-1)

@@ -434,11 +434,11 @@ FURTHER_TABLES = {
   ),
   "products": Table(
     "N digits times M, by running sums",
-    "Trained on 2×2, 3×3, 4×4, 4×3 and 3×4 digits; in one sequence on 5×5, 5×4"
-    " and 4×5, too. `equal` is N×N; `unequal` has so many digits of a beside 3"
-    " and 61 of b; nines, a single one and zeros inside are hard inputs. The"
-    " longest published transformer is about 20×15 from 10×10 (arXiv"
-    " 2410.15787).",
+    "Trained on 2×2, 3×3, 4×4, 4×3 and 3×4 digits; in one sequence on 2×2, 3×3,"
+    " 4×4, 5×5, 5×4 and 4×5. `equal` is N×N; `unequal` has so many digits of a"
+    " beside 3 and 61 of b; nines, a single one and zeros inside are hard"
+    " inputs. The longest published transformer is about 20×15 from 10×10"
+    " (arXiv 2410.15787).",
     PRODUCTS,
     sizes=CPU,
   ),

@@ -102,9 +102,9 @@ def check_config(config: ConfigDict) -> None:
   )
   check(
     config.calibration.layers == "last" or second >= first,
-    f"retrain.model.num_decoder_layers={second}: each head gets the lines of"
-    f" the same head of the first stage; choose at least {first}, as many as"
-    " there",
+    f"retrain.model.num_decoder_layers={second}: each layer gets the lines of"
+    f" the same layer of the first stage; choose at least {first}, as many as"
+    " there, or calibration.layers='last'",
   )
   if config.retrain.start == "interpolated":
     check(

@@ -155,9 +155,9 @@ def calibrate(
 ) -> None:
   """Calibrates every seed and writes bias.npz and attention.npz to a folder.
 
-  bias.npz has the kept lines of every seed; a seed without any is dropped. If
-  the second stage of ABC has more layers than the first, its further layers
-  have no lines.
+  bias.npz has the kept lines of every seed; a seed without any is dropped. With
+  calibration.layers='each' it has as many layers as the second stage of ABC;
+  those that the first lacks have no lines.
   attention.npz, for figures, has the mean attention [N, H, T, S] of every site
   and seed under the last condition, as "SITE_SEED".
 
