@@ -55,9 +55,9 @@ def test_later_stages_compile_no_large_program_again(tmp_path):
   compiled.clear()
   experiment = first_run.experiment
   params = experiment.init(0)  # calibration needs no trained ones
-  lines = compile_ahead.placeholder_lines(config, experiment)
   bias_path = workdir.bias_path(tmp_path)
   second_config = fields.retrain_config(config, (0,), bias_path)
+  lines = compile_ahead.placeholder_lines(second_config, experiment)
   second_run = runs.make_run(second_config, tmp_path / "retrain", lines)
   monitoring.register_event_duration_secs_listener(listen)
   try:

@@ -70,6 +70,7 @@ def cases() -> list[Case]:
     "segments": ["segments", "none"],
   }
   names = [n for n in TASKS if not issubclass(TASKS[n], SequenceTask)]
+  # Not in the other order, in which parity's model ignores its inputs.
   kinds = itertools.cycle(KINDS)
   pairs = [*zip([*reversed(names), *SEQUENCES], kinds, strict=False)]
   in_both = itertools.product(("sort", "addition", "multiply"), KINDS)

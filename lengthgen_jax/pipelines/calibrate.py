@@ -12,6 +12,7 @@ from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import Lines
+from lengthgen_jax.config import fields
 from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
@@ -196,8 +197,10 @@ def calibrate(
     f" (the best score is {max(best_scores):.2f}, lines that other fields of"
     " calibration rule out included); lower it, or train longer",
   )
-  num_layers = config.model.num_decoder_layers
-  retrained_layers = config.retrain.model.num_decoder_layers or num_layers
+  num_layers, retrained_layers = (
+    stage.model.num_decoder_layers
+    for stage in (config, fields.retrain_config(config, config.seeds, None))
+  )
   bias = {
     site: calibration.compact(
       lines,

@@ -54,7 +54,7 @@ def compile_later_stages(
   retraining = runs.make_run(
     retrain_config,
     folder / "retrain",
-    placeholder_lines(config, first_model.experiment),
+    placeholder_lines(retrain_config, first_model.experiment),
   )
   retrain_args = retraining.spec, retraining.seed_R
   yield train_step.init_seeds.lower(*retrain_args).compile()
@@ -91,7 +91,7 @@ def placeholder_lines(
   again when they are needed.
 
   Args:
-    config: the config of the workdir.
+    config: the config of the second stage.
     experiment: the experiment of the first stage.
 
   Returns:
@@ -99,9 +99,7 @@ def placeholder_lines(
     (1 if all have the same lines), H heads, K lines of a head.
   """
   model = experiment.model.config
-  num_layers = (
-    config.retrain.model.num_decoder_layers or model.num_decoder_layers
-  )
+  num_layers = config.model.num_decoder_layers
   layers = num_layers if config.calibration.layers == "each" else 1
   head_shape = len(config.seeds), layers, model.num_heads
 
