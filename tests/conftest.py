@@ -7,12 +7,13 @@ import importlib.metadata
 import os
 import pathlib
 import shutil
+import tempfile
 
 # These are set before numpy and jax are imported. Nearly all of the time goes
 # into tracing and compilation, so programs are hardly optimized, and do not
-# name the lines of Python that they come from. To compile such a program takes
-# less time than to store it for other processes. Matrices are too small for
-# threads.
+# name the lines of Python that they come from. Those that take longest to
+# compile are stored for other workers and for the commands that tests start; to
+# store the others would take longer. Matrices are too small for threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
@@ -25,7 +26,10 @@ FLAGS = (
 if importlib.metadata.version("jaxlib") < "0.11":  # later ones end at this flag
   FLAGS += " --xla_cpu_use_fusion_emitters=false"
 os.environ.setdefault("XLA_FLAGS", FLAGS)
-os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
+if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers inherit it
+  CACHE = tempfile.mkdtemp(prefix="lengthgen_jax_tests_")
+  os.environ["JAX_COMPILATION_CACHE_DIR"] = CACHE
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
 import command  # noqa: E402
 import jax  # noqa: E402
@@ -81,6 +85,12 @@ LONGEST = (
 def pytest_configure(config):
   """Makes xdist give files to workers in the order of collection."""
   config.option.loadscopereorder = False
+
+
+def pytest_unconfigure():
+  """Removes the compiled programs that were stored."""
+  if "PYTEST_XDIST_WORKER" not in os.environ:
+    shutil.rmtree(CACHE, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items):

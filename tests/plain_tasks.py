@@ -112,7 +112,8 @@ def example_of_text(task, text: str, width: int = WIDTH):
   spare = max(BOUND - items.shape[-1], 0)
   items = np.pad(items, [(0, 0), (0, spare)])
   example = from_items(task, items, np.array(lengths), width)
-  return split_example(jax.tree.map(lambda x: x[None], example), 0)[::2]
+  add_axis = lambda x: np.asarray(x)[None]
+  return split_example(jax.tree.map(add_axis, example), 0)[::2]
 
 
 def split_example(example: Example, i: int):

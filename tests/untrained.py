@@ -30,7 +30,8 @@ def params(built, seed=0):
 
   def draw(x):
     scale = 0.3 if x.ndim > 1 else 1.0
-    return jnp.array(scale * rng.normal(size=x.shape), x.dtype)
+    # NumPy changes the type; JAX would compile a program for every shape.
+    return jnp.asarray((scale * rng.normal(size=x.shape)).astype(x.dtype))
 
   return jax.tree.map(draw, jax.eval_shape(lambda: built.init(0)))
 

@@ -10,6 +10,7 @@ since the header's commit, by `git diff --quiet COMMIT -- lengthgen_jax
 configs`. Otherwise only exact match is compared, by `agrees`.
 """
 
+import functools
 import pathlib
 import subprocess
 import sys
@@ -59,14 +60,20 @@ class ArchivedRun(NamedTuple):
 Archive = dict[str, ArchivedRun]  # by the run's name
 
 
+@functools.cache
+def device_kind() -> str:
+  """Returns the name of this machine's first device, "" if JAX has none."""
+  # JAX runs in another process, so that this one does not occupy the device.
+  program = "import jax; print(jax.devices()[0].device_kind)"
+  process = subprocess.run(
+    [sys.executable, "-c", program], capture_output=True, text=True
+  )
+  return process.stdout.strip()
+
+
 def current_origin() -> dict[str, Any]:
   """Returns the header's machine, versions and commit for a run made here."""
-  # JAX runs in another process, so that this one does not occupy the device.
-  device = "import jax; print(jax.devices()[0].device_kind)"
-  process = subprocess.run(
-    [sys.executable, "-c", device], capture_output=True, text=True
-  )
-  return origin.describe(process.stdout.strip())
+  return origin.describe(device_kind())
 
 
 def differences_in_origin(header: dict[str, Any]) -> str:

@@ -280,13 +280,14 @@ def make_task(config):
   digits, pairs = single_symbols(10), [*itertools.product(range(10), repeat=2)]
   add_digits = lambda carry, *digits: divmod(carry + sum(digits), 10)
   multiply_by = lambda b: lambda carry, a: divmod(carry + a * b, 10)
-  # Marks, first state, symbols, step; for "multiply", a function that makes the
-  # step from the digit of the short operand.
+  flip = lambda state, bit: twice((state + bit) % 2)
+  products = {b: multiply_by(b) for b in range(10)}
+  # Marks, first state, symbols, {digit of the short operand or None: step}.
   arithmetic_tasks = {
-    "successor": ((START,), 1, digits, add_digits),
-    "addition": ((START, PLUS), 0, pairs, add_digits),
-    "parity": ((START,), 0, digits[:2], lambda x, a: twice((x + a) % 2)),
-    "multiply": ((START, TIMES), 0, digits, multiply_by),
+    "successor": ((START,), 1, digits, {None: add_digits}),
+    "addition": ((START, PLUS), 0, pairs, {None: add_digits}),
+    "parity": ((START,), 0, digits[:2], {None: flip}),
+    "multiply": ((START, TIMES), 0, digits, products),
   }
   require(config["data"]["width"] == "natural", "inputs have a fixed width")
   if name == "multiply_long":
@@ -295,17 +296,14 @@ def make_task(config):
     step = lambda c, a: ((c + a - 1) // 10, (c + a - 1) % 10 + 1)
     tables = tabulate(1, single_symbols(11)[1:], step)
     return Sequences({None: tables}, 11, slack=1)
-  list_tasks = "copy", "reverse", "modular", "permutations", "dyck"
-  names = *arithmetic_tasks, *list_tasks
-  require(name in names, f"task={name} is not stated here")
   if name in arithmetic_tasks:
-    marks, start, symbols, step = arithmetic_tasks[name]
-    section, steps = config["arithmetic"], {None: step}
+    marks, start, symbols, steps = arithmetic_tasks[name]
+    section = config["arithmetic"]
     require(not section["aligned"], "the digits of the operands alternate")
-    if name == "multiply":
-      steps = {b: multiply_by(b) for b in range(10)}
     tables = {b: tabulate(start, symbols, x) for b, x in steps.items()}
     return Sequences(tables, START, marks, section["slack"])
+  list_tasks = "copy", "reverse", "modular", "permutations", "dyck"
+  require(name in list_tasks, f"task={name} is not stated here")
   section = config["copying" if name in ("copy", "reverse") else name]
   all_states = section.get("answer", "states") == "states"
   require(all_states, f"{name}.answer: the model must output every state")
@@ -496,16 +494,6 @@ def contexts(model, row_class, names, target, memo):
 # is at most e away from x (Euclidean distance).
 
 
-def spectral_bound(m, size):
-  """Returns bounds [U] on the spectral norms of matrices J: the eighth root of
-  the trace of m⁴. m [U, N, N] is JJᵀ, or has its nonzero eigenvalues; size is
-  the product of the norms of its factors, for the roundings of float64, or 0
-  if m is computed as JJᵀ, whose roundings NORM_SLACK covers."""
-  square = m @ m
-  trace = np.einsum("uij,uji->u", square, square) + 1e-12 * size**4
-  return np.maximum(trace, 0) ** 0.125 * NORM_SLACK
-
-
 def add(x, e, y, y_error):
   """Returns the sum of two hidden states, and its error."""
   require(x.shape == y.shape, "the parameters are not of one model size")
@@ -636,102 +624,75 @@ class Model:
     """Returns the output of attention, and its error; docs/proofs.md has the
     lemma. `heads` has for each head ((bias, key), ...), and keys[key] is the
     result of `key_value`. Of one head, q [U, K], k and v [U, G, K] are the
-    query, the keys and the values; q_r, k_r and v_r their rounding, as of
-    `dense`. Names in _e are bounds on errors: row_e of x, key_e of what keys
-    are computed from."""
-    (wq, _, wq_norms, _), (wk, _, wk_norms, _), (wv, _, wv_norms, _) = (
-      self.dense_weights(f"{path}/{name}", x.shape[1])
-      for name in ("query", "key", "value")
-    )
-    fits = wq.shape == wk.shape == wv.shape
+    query, the keys and the values. Names in _r are bounds on their own rounding,
+    names in _e bounds on errors: key_e of what keys are computed from."""
+    names, num_inputs = ("query", "key", "value"), x.shape[1]
+    weights = [self.dense_weights(f"{path}/{x}", num_inputs) for x in names]
+    kernels, _, (wq_norms, wk_norms, wv_norms), _ = zip(*weights, strict=True)
+    fits = kernels[0].shape == kernels[1].shape == kernels[2].shape
     require(fits, f"params/{path}: query, key and value have different shapes")
     queries, queries_r = self.dense(f"{path}/query", x, e)
-    queries_r, heads_read = length(queries_r), queries * 0
-    error, linear = np.zeros((2, *queries_r.shape))
-    wo, _, wo_norm, _ = self.dense_weights(f"{path}/out", heads_read[0].size)
-    wo = wo.reshape(*heads_read.shape[1:], -1)
-    growth, readers, max_weights, factors = np.ones(len(x)), {}, {}, []
+    heads_read, error = queries * 0, np.zeros(queries.shape[:2])
     for h in (h for h, pairs in enumerate(heads) if pairs):  # others read 0
       biases, indices = zip(*heads[h], strict=True)
       *arrays, key_e = zip(*(keys[i] for i in indices), strict=True)
       arrays = (np.stack([y[:, h] for y in ys], axis=1) for ys in arrays)
       (k, k_r, v, v_r), key_e = arrays, np.stack(key_e, axis=1)
-      q, q_r, row_e = queries[:, h], queries_r[:, h, None], e[:, None]
+      q, q_e = queries[:, h], wq_norms[h] * e + length(queries_r[:, h])
+      q_norm, q_e = length(q)[:, None], q_e[:, None]
+      k_e, v_e = wk_norms[h] * key_e + k_r, wv_norms[h] * key_e + v_r
       scores = np.einsum("uk,ugk->ug", q, k) + biases
-      centered_scores = scores - scores.max(axis=1, keepdims=True)
-      weights = np.exp(centered_scores)
+      scores -= scores.max(axis=1, keepdims=True)
+      weights = np.exp(scores)
       weights /= weights.sum(axis=1, keepdims=True)
       k_mean, v_mean = (np.einsum("ug,ugk->uk", weights, y) for y in (k, v))
-      k_minus_mean, v_minus_mean = k - k_mean[:, None], v - v_mean[:, None]
-      slope = k_minus_mean @ wq[:, h].T  # of the scores, by x
-      # Errors of scores; other_e is what is not linear in the row's error.
-      q_norm, q_wk_norm = (length(y)[:, None] for y in (q, q @ wk[:, h].T))
-      k_e, q_e = wk_norms[h] * key_e + k_r, wq_norms[h] * row_e + q_r
+      # Errors of scores (less their mean, which has no effect) and of exp.
       size = (q_norm + q_e) * (length(k) + k_e) + np.abs(biases)
-      other_e = gamma(q.shape[1] + 3) * size + length(k_minus_mean) * q_r
-      other_e += q_e * k_e + q_norm * k_r + q_wk_norm * key_e
-      score_e = length(slope) * row_e + other_e
-      size = np.abs(centered_scores) + 2 * score_e.max(axis=1, keepdims=True)
-      exp_r = UNIT * (size + 2.1 * ULPS) + TINY
-      other_e, score_e = other_e + exp_r, score_e + exp_r
-      max_e, change = score_e.max(axis=1), weights * (1 - weights)
-      head_growth = np.exp(np.where(max_e < 1, 4 * max_e, np.inf))
-      other_e += head_growth[:, None] * score_e**2  # of second order
+      score_e = length(k - k_mean[:, None]) * q_e + (q_norm + q_e) * k_e
+      score_e += gamma(q.shape[1] + 3) * size
+      size = np.abs(scores) + 2 * score_e.max(axis=1, keepdims=True)
+      score_e += UNIT * (size + 2.1 * ULPS) + TINY
+      max_e = score_e.max(axis=1)
+      growth = np.exp(np.where(max_e < 1, 4 * max_e, np.inf))[:, None]
+      score_e += growth * score_e**2  # of second order
       # What these and the errors of values change in what the head reads.
-      # `error` lacks what is linear in the row's error, which goes through J
-      # below; `linear` includes it, and is for the rounding of `out` alone.
       spread = 2 * length(v - v.mean(axis=1, keepdims=True)).max(axis=1)
       sum_r = 2 * gamma(2 * len(indices) + 5)
-      growth = np.maximum(growth, head_growth * (1 + sum_r))
+      error[:, h] = spread * (weights * (1 - weights) * score_e).sum(axis=1)
+      error[:, h] += (growth * (1 + sum_r) * weights * v_e).sum(axis=1)
+      error[:, h] += sum_r * (length(v) + v_e).max(axis=1)
       heads_read[:, h] = v_mean
-      error[:, h] = spread * (change * other_e).sum(axis=1)
-      error[:, h] += sum_r * (length(v) + wv_norms[h] * key_e + v_r).max(axis=1)
-      error[:, h] += growth * (weights * v_r).sum(axis=1)
-      linear[:, h] = spread * (change * score_e).sum(axis=1)
-      for g, i in enumerate(indices):
-        readers.setdefault(i, []).append(h)
-        max_weights[i] = np.maximum(max_weights.get(i, 0), weights[:, g])
-      if len(indices) > 1:
-        factors.append((slope, (weights[..., None] * v_minus_mean) @ wo[h]))
-    total = length(error)
-    for i, hs in readers.items():  # the values' errors
-      norm = np.linalg.norm(wv[:, hs].reshape(len(wv), -1), 2) * NORM_SLACK
-      total += growth * norm * max_weights[i] * keys[i][4]
-    heads_read, e_out = heads_read.reshape(len(x), -1), total + length(linear)
-    y, rounding = self.dense(f"{path}/out", heads_read, e_out)
-    error = length(rounding[:, 0]) + wo_norm * total
-    if factors:
-      # J = leftᵀ · right is the derivative of y by x, through the queries. The
-      # product of the Gram matrices has the nonzero eigenvalues of JJᵀ, of
-      # which spectral_bound makes the norm.
-      left_right = map(np.hstack, zip(*factors, strict=True))
-      grams = [z @ z.transpose(0, 2, 1) for z in left_right]
-      sizes = [np.linalg.norm(gram, axis=(1, 2)) for gram in grams]
-      error += spectral_bound(np.matmul(*grams), np.multiply(*sizes)) * e
-    return y[:, 0], error
+    heads_read, error = heads_read.reshape(len(x), -1), length(error)
+    y, rounding = self.dense(f"{path}/out", heads_read, error)
+    wo_norm = self.dense_weights(f"{path}/out", heads_read.shape[1])[2]
+    return y[:, 0], length(rounding[:, 0]) + wo_norm * error
 
-  def mlp(self, path, x, e, is_tight):
+  def mlp(self, path, x, e):
     """Returns the output of an MLP, and its error."""
     wi, _, wi_norm, _ = self.dense_weights(f"{path}/wi", x.shape[1])
     wo, bo, wo_norm, bo_size = self.dense_weights(f"{path}/wo", wi.shape[2])
-    (wi, wo), norm = (wi[:, 0], wo[:, 0]), wi_norm * wo_norm
-    wi_norms, wo_norms = length(wi.T), length(wo)  # of every hidden unit
+    wi, wo, wi_norms = wi[:, 0], wo[:, 0], length(wi[:, 0].T)
     hidden, rounding = (y[:, 0] for y in self.dense(f"{path}/wi", x, e))
     hidden_error = wi_norms * e[:, None] + rounding
     sign_unknown = np.abs(hidden) <= hidden_error
-    slope_midpoint = (hidden > hidden_error) + 0.5 * sign_unknown  # of relu
-    if is_tight:
-      jacobians = ((wi * slopes) @ wo for slopes in slope_midpoint)
-      tight = [spectral_bound((j @ j.T)[None], 0)[0] for j in jacobians]
-      radius = 0.5 * sign_unknown @ (wi_norms * wo_norms)
-      norm = np.minimum(norm, tight + 1e-9 * norm + radius)
-    active, hidden = slope_midpoint > 0, np.maximum(hidden, 0)
+    active = hidden >= -hidden_error
+    slope_midpoint = active - 0.5 * sign_unknown  # of relu
+    # The spectral norm of a Jacobian J is the fourth root of that of (JJᵀ)²,
+    # which is at most its Frobenius norm. 1e-9 covers roundings of float64.
+    norms, largest = [], wi_norm * wo_norm
+    for on, slopes in zip(active, slope_midpoint, strict=True):
+      jacobian = (wi[:, on] * slopes[on]) @ wo[on]
+      gram = jacobian @ jacobian.T
+      norms.append(np.linalg.norm(gram @ gram) ** 0.25)
+    radius = 0.5 * sign_unknown @ (wi_norms * length(wo))
+    norm = np.minimum(largest, np.array(norms) + 1e-9 * largest + radius)
+    hidden = np.maximum(hidden, 0)
     size = (hidden + hidden_error * active) @ np.abs(wo) + bo_size
     error = norm * e + wo_norm * length(rounding * active)
     error += gamma(active.sum(axis=1) + 3) * length(size)  # zeros add nothing
     return hidden @ wo + bo, error + TINY
 
-  def block(self, layer, x, e, heads, keys, is_tight):
+  def block(self, layer, x, e, heads, keys):
     """Returns the hidden states after a block, and their errors; `heads` is
     {(site, h): ((bias, key), ...)}, `keys` has those of `attend` by site."""
     for site in self.sites:
@@ -740,7 +701,7 @@ class Model:
       y = self.attend(path, *self.normalize(x, e), *heads_and_keys)
       x, e = add(x, e, *y)
     normalized = self.normalize(x, e)
-    return add(x, e, *self.mlp(f"decoder_{layer}/mlp", *normalized, is_tight))
+    return add(x, e, *self.mlp(f"decoder_{layer}/mlp", *normalized))
 
   def logits(self, x, e, target):
     """Returns logits [U, V], and bounds on the errors of their differences from
@@ -753,12 +714,12 @@ class Model:
     return y, distance[target] * e[:, None] + rounding
 
 
-def evaluate(model, nodes, codes, is_tight):
+def evaluate(model, nodes, codes):
   """Yields (codes, targets, logits, bounds) of the contexts of a receptive
   field, in chunks. Every node but the last is computed once for each distinct
   choice of its variables: choices[i] are the codes of these, and hidden[i] is
   (x, e) of node i for each. The last one is computed once for each of `codes`,
-  which name the target too. Bounds are tight if `is_tight`, which is slow."""
+  which name the target too."""
   radix, root, hidden = len(model.embedding), len(nodes) - 1, []
   choices = {i: codes[:0] for i in range(root)} | {root: codes}
 
@@ -787,7 +748,7 @@ def evaluate(model, nodes, codes, is_tight):
         arrays = key_value(key[0], node.layer, site)
         keys[site][key] = [x[positions[key[0]]] for x in arrays]
     x, e = (x[positions[node.residual]] for x in hidden[node.residual])
-    return model.block(node.layer, x, e, dict(node.heads), keys, is_tight)
+    return model.block(node.layer, x, e, dict(node.heads), keys)
 
   for i in range(root):
     chunks = [compute(i, c) for c in range(0, len(choices[i]), CHUNK_SIZE)]
@@ -831,50 +792,39 @@ def prove(path):
   Returns a dict: "verdict" ("proved", "fails" or "undecided"), "text" (a line
   that begins with the verdict and names the context that it is of, if that is
   not "proved"), "contexts", "margin" (the smallest) and "rounding" (the largest
-  bound of a context that is proved). It ends after the first receptive field
-  with a context that is not proved, and the verdict is of the first of these.
-  Raises ValueError if the file cannot be read or the model does not meet a
-  condition, and ArithmeticError, AttributeError, LookupError or TypeError if
-  the file holds no such model.
+  bound of a context that is proved). It ends after the first chunk that has a
+  context that is not proved, and the verdict is of the first of these. Raises
+  ValueError if the file cannot be read or the model does not meet a condition,
+  and ArithmeticError, AttributeError, LookupError or TypeError if the file
+  holds no such model.
   """
-  model, verdict, text = Model(path), "proved", ""
-  num_contexts, min_margin, max_bound = 0, np.inf, 0.0
+  model, result = Model(path), {"verdict": "proved", "text": ""}
+  result |= {"contexts": 0, "margin": np.inf, "rounding": 0.0}
   for nodes, row_classes in enumerate_contexts(model).items():
     sets = {id(codes): codes for *_, codes in row_classes}  # equal ones once
     codes = distinct(np.concatenate(list(sets.values())))
-    num_contexts += len(codes)
-    # The tight bounds are for contexts that are not proved without them.
-    for is_tight in (False, True):
-      unproved, text, verdict = [codes[:0]], "", "proved"
-      for chunk, target, *results in evaluate(model, nodes, codes, is_tight):
-        (logits, bounds), u = results, np.arange(len(chunk))
-        margins = logits[u, target, None] - logits
-        margins[u, target], bounds[u, target] = np.inf, 0
-        proved = (margins > bounds).all(axis=1)
-        unproved.append(chunk[~proved])
-        min_margin = min(min_margin, margins.min())
-        max_bound = max(max_bound, bounds[proved].max(initial=0))
-        if not text and not proved.all():
-          u = np.argmin(proved)  # the first
-          row, names, _ = next(x for x in row_classes if chunk[u] in x[2])
-          tokens = chunk[u] // len(model.embedding) ** np.arange(len(names))
-          seen = map("{}={}".format, names, tokens % len(model.embedding))
-          margin = margins[u].min()
-          verdict = "fails" if margin <= 0 else "undecided"
-          text = f": rows of class {row} must say {target[u]} after"
-          text += f" {' '.join(seen)}: margin {margin:.3g},"
-          text += f" rounding {bounds[u].max():.2g}"
-      codes = np.concatenate(unproved)
-      if not text:
-        break
-    if text:
-      break
-  if not text:
-    text = f": {num_contexts:,} contexts, smallest margin {min_margin:.4g}"
-    text += f", rounding at most {max_bound:.2g}"
-  text = verdict + text
-  figures = {"contexts": num_contexts, "margin": min_margin}
-  return {"verdict": verdict, "text": text, "rounding": max_bound, **figures}
+    for chunk, target, logits, bounds in evaluate(model, nodes, codes):
+      u = np.arange(len(chunk))
+      margins = logits[u, target, None] - logits
+      margins[u, target], bounds[u, target] = np.inf, 0
+      proved = (margins > bounds).all(axis=1)
+      rounding = bounds[proved].max(initial=result["rounding"])
+      margin = min(result["margin"], margins.min())
+      result |= {"margin": margin, "rounding": rounding}
+      result["contexts"] += len(chunk)
+      if not proved.all():
+        u = np.argmin(proved)  # the first
+        row, names, _ = next(x for x in row_classes if chunk[u] in x[2])
+        tokens = chunk[u] // len(model.embedding) ** np.arange(len(names))
+        seen = map("{}={}".format, names, tokens % len(model.embedding))
+        verdict = "fails" if margins[u].min() <= 0 else "undecided"
+        text = f"{verdict}: rows of class {row} must say {target[u]} after"
+        text += f" {' '.join(seen)}: margin {margins[u].min():.3g},"
+        text += f" rounding {bounds[u].max():.2g}"
+        return result | {"verdict": verdict, "text": text}
+  text = "proved: {contexts:,} contexts, smallest margin {margin:.4g}, rounding"
+  text = (text + " at most {rounding:.2g}").format(**result)
+  return result | {"text": text}
 
 
 def prove_or_refuse(path):
