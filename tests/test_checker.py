@@ -1000,6 +1000,40 @@ def test_keys_of_one_hidden_state_have_errors_of_their_own(tmp_path):
         assert np.linalg.norm(moved) <= bound
 
 
+def test_the_bound_of_attention_is_tight_where_keys_are_wrong(tmp_path):
+  """Two equal heads, with a key of a small weight and one of a large: what they
+  read changes by more than the first derivative says."""
+  model, path = random_model(tmp_path), "decoder_0/cross_attention"
+  model.params[f"{path}/out/kernel"] = np.eye(16).reshape(2, 8, 16)
+  for name in ("kernel", "bias"):
+    query = model.params[f"{path}/query/{name}"]
+    query[..., 1, :] = query[..., 0, :]
+  x, zero = np.random.default_rng(1).normal(size=(1, 16)), np.zeros(1)
+  query = model.dense(f"{path}/query", x, zero)[0][0, 0]
+  error_of_keys = 0.2 / np.linalg.norm(query)  # 0.2 in scores
+  shift = error_of_keys * query / np.linalg.norm(query)
+  values = np.eye(8)[[0, 1]]
+
+  def attend(shift, error_of_keys):
+    keys = {
+      i: (
+        np.broadcast_to(key, (1, 2, 8)),
+        np.full((1, 2), error_of_keys),
+        np.broadcast_to(value, (1, 2, 8)),
+        np.zeros((1, 2)),
+        zero,
+      )
+      for i, (key, value) in enumerate(
+        zip((shift, -shift), values, strict=True)
+      )
+    }
+    return model.attend(path, x, zero, [[(0.0, 0), (3.0, 1)]] * 2, keys)
+
+  exact, bound = attend(0 * shift, error_of_keys)
+  change = np.linalg.norm(attend(shift, 0.0)[0] - exact)
+  assert 0.7 * bound < change <= bound
+
+
 def test_hidden_states_that_might_overflow_have_no_bound(tmp_path):
   model, zero = random_model(tmp_path), np.zeros(1)
   x = np.random.default_rng(1).normal(size=(1, 16))

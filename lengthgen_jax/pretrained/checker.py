@@ -5,9 +5,9 @@
 This is a second opinion: it needs numpy alone, and shares no code and no line
 of proof with lengthgen_jax/certify. docs/proofs.md has the theorem and its
 lemmas. The exit code is 0 if all models are proved; 1 if a model is wrong in a
-context, or has a margin whose sign rounding might change; 2, even so, if a file
-cannot be read, a condition of the proof is not met or no file is named, which
-is no proof of the opposite. Shapes: U contexts, D model size, H heads, K head
+context, or has a margin whose sign rounding might change; and 2, which says
+nothing about a model, if a file cannot be read, a condition of the proof is not
+met or no file is named. Shapes: U contexts, D model size, H heads, K head
 size, G keys of a row (of a dense layer: groups of outputs), V tokens.
 """
 
@@ -43,9 +43,11 @@ LEFT, RIGHT = 0, 1  # anchors
 # The most row classes of a model, and contexts of a row.
 MAX_CLASSES, MAX_CONTEXTS = 10**5, 3 * 10**8
 CHUNK_SIZE = 1 << 13  # contexts that are evaluated at once
-# Unit roundoff of float32, slightly larger because of the roundings in float64.
+# Unit roundoff of float32; 2^-20 of it covers the float64 roundings of bounds.
 UNIT = 2.0**-24 * (1 + 2.0**-20)
-ULPS, TINY = 4, 2.0**-60  # errors of exp and rsqrt; what underflow can lose
+# The error of exp and rsqrt in units in the last place, and what underflow can
+# change.
+ULPS, TINY = 4, 2.0**-60
 HUGE = 2.0**40  # bounds parameters and states, so that nothing can overflow
 NORM_SLACK = 1 + 1e-9  # for the roundings of float64 in a norm
 gamma = lambda n: n * UNIT / (1 - n * UNIT)  # the relative error of n roundings
@@ -544,10 +546,10 @@ class Model:
   def dense_weights(self, path, num_inputs):
     """Returns a dense layer's kernel [I, G, O] of I = `num_inputs` inputs and G
     groups of O outputs (the heads, else one), its bias [G, O], bounds [G] on
-    the spectral norms of the groups' kernels, and sizes [G, O]: sums of the
-    absolute values of all that is added to the products. A query's are scaled
-    by K^-0.5. The scale and the bias of a layer normalization are taken as part
-    of the layers that read it."""
+    the spectral norms of the groups' kernels, and sizes [G, O]: the absolute
+    bias, and that of the layer normalization through the absolute kernel. A
+    query's are scaled by K^-0.5. The scale and the bias of a layer
+    normalization are taken as part of the layers that read it."""
     kernel, bias = (self.params[f"{path}/{x}"] for x in ("kernel", "bias"))
     if path.endswith("out"):  # the heads are inputs
       kernel = kernel.reshape(-1, kernel.shape[-1])
@@ -555,7 +557,8 @@ class Model:
       kernel, bias = kernel[:, None], bias[None]
     groups = self.heads if path.endswith(("query", "key", "value")) else 1
     fits = kernel.shape == (num_inputs, *bias.shape) and len(bias) == groups
-    require(fits, f"params/{path} has another shape")
+    fits &= max(kernel.size, num_inputs**2) < 2**22  # for roundings of float64
+    require(fits, f"params/{path} has another shape, or is too large")
     size = np.abs(bias)
     norm = "decoder_norm" if path == self.output_head else ""
     if re.fullmatch(".*/(query|wi)|.*self_attention/(key|value)", path):
@@ -581,6 +584,7 @@ class Model:
     products = np.abs(x) @ np.abs(flat) + e[:, None] * length(flat.T)
     size = products.reshape(-1, *bias.shape) + size
     y = (x @ flat).reshape(-1, *bias.shape) + bias
+    # Further roundings: bias 1, the norm's scale and bias 2, query's scale 2.
     return y, gamma(len(flat) + 6) * size + TINY
 
   def normalize(self, x, e):
@@ -588,6 +592,7 @@ class Model:
     bias, and their errors."""
     root, rounding = x.shape[1] ** 0.5, gamma(x.shape[1] + 6)
     mean, mean_square = x.mean(axis=1), ((length(x) + e) / root) ** 2
+    # `rounding` is of a mean; t is the relative error of the variance.
     mean_error = rounding * (np.abs(x).mean(axis=1) + e / root)
     max_mean, x = np.abs(mean) + e / root + mean_error, x - mean[:, None]
     deviation = np.sqrt((x * x).mean(axis=1) + 1e-6)
@@ -595,12 +600,12 @@ class Model:
     variance_error = rounding * mean_square + 2 * max_mean * mean_error
     t = variance_error / min_deviation**2 + 2 * UNIT
     # 1 / sqrt(1 - t) is at most 1 + 0.55 t for t < 0.1.
-    is_covered = (t < 0.1) & (mean_square < HUGE**2)  # no sum overflows
-    factor_error = np.where(is_covered, 0.55 * t, np.inf)
+    is_bounded = (t < 0.1) & (mean_square < HUGE**2)  # no sum overflows
+    factor_error = np.where(is_bounded, 0.55 * t, np.inf)
     factor_error = (1 + factor_error) * (1 + (2 * ULPS + 4) * UNIT) - 1
     mean_error = mean_error / min_deviation * (1 + factor_error)
-    local = root * (factor_error + mean_error + 2 * UNIT)
-    return x / deviation[:, None], local + e / min_deviation
+    own_error = root * (factor_error + mean_error + 2 * UNIT)
+    return x / deviation[:, None], own_error + e / min_deviation
 
   def embed(self, token, segment):
     """Returns hidden states of tokens [U] below the first layer, and errors."""
@@ -611,8 +616,8 @@ class Model:
     return x, UNIT * length(x) + TINY
 
   def key_value(self, layer, site, x, e):
-    """Returns (keys [U, H, K], their own rounding [U, H], values, theirs, the
-    error [U] of what both are computed from)."""
+    """Returns (keys [U, H, K], bounds [U, H] on their own rounding, values, the
+    same of values, the error [U] of the hidden states that both come from)."""
     path = f"decoder_{layer}/{site}_attention"
     if site == "self":
       x, e = self.normalize(x, e)
@@ -624,29 +629,31 @@ class Model:
     """Returns the output of attention, and its error; docs/proofs.md has the
     lemma. `heads` has for each head ((bias, key), ...), and keys[key] is the
     result of `key_value`. Of one head, q [U, K], k and v [U, G, K] are the
-    query, the keys and the values. Names in _r are bounds on their own rounding,
-    names in _e bounds on errors: key_e of what keys are computed from."""
+    query, the keys and the values; y_r bounds y's own rounding, y_e its whole
+    error, and input_e the error of the hidden states that keys come from."""
     names, num_inputs = ("query", "key", "value"), x.shape[1]
-    weights = [self.dense_weights(f"{path}/{x}", num_inputs) for x in names]
-    kernels, _, (wq_norms, wk_norms, wv_norms), _ = zip(*weights, strict=True)
+    layers = (self.dense_weights(f"{path}/{y}", num_inputs) for y in names)
+    kernels, _, (wq_norms, wk_norms, wv_norms), _ = zip(*layers, strict=True)
     fits = kernels[0].shape == kernels[1].shape == kernels[2].shape
     require(fits, f"params/{path}: query, key and value have different shapes")
     queries, queries_r = self.dense(f"{path}/query", x, e)
     heads_read, error = queries * 0, np.zeros(queries.shape[:2])
-    for h in (h for h, pairs in enumerate(heads) if pairs):  # others read 0
+    # A head without keys reads zero.
+    for h in (h for h, pairs in enumerate(heads) if pairs):
       biases, indices = zip(*heads[h], strict=True)
-      *arrays, key_e = zip(*(keys[i] for i in indices), strict=True)
+      *arrays, input_e = zip(*(keys[i] for i in indices), strict=True)
       arrays = (np.stack([y[:, h] for y in ys], axis=1) for ys in arrays)
-      (k, k_r, v, v_r), key_e = arrays, np.stack(key_e, axis=1)
+      (k, k_r, v, v_r), input_e = arrays, np.stack(input_e, axis=1)
       q, q_e = queries[:, h], wq_norms[h] * e + length(queries_r[:, h])
       q_norm, q_e = length(q)[:, None], q_e[:, None]
-      k_e, v_e = wk_norms[h] * key_e + k_r, wv_norms[h] * key_e + v_r
+      k_e, v_e = wk_norms[h] * input_e + k_r, wv_norms[h] * input_e + v_r
       scores = np.einsum("uk,ugk->ug", q, k) + biases
       scores -= scores.max(axis=1, keepdims=True)
       weights = np.exp(scores)
       weights /= weights.sum(axis=1, keepdims=True)
       k_mean, v_mean = (np.einsum("ug,ugk->uk", weights, y) for y in (k, v))
-      # Errors of scores (less their mean, which has no effect) and of exp.
+      # Errors of scores, without q's error times k_mean, which all share; then
+      # those of exp and of second order. `spread` is 2r of the lemma.
       size = (q_norm + q_e) * (length(k) + k_e) + np.abs(biases)
       score_e = length(k - k_mean[:, None]) * q_e + (q_norm + q_e) * k_e
       score_e += gamma(q.shape[1] + 3) * size
@@ -654,8 +661,9 @@ class Model:
       score_e += UNIT * (size + 2.1 * ULPS) + TINY
       max_e = score_e.max(axis=1)
       growth = np.exp(np.where(max_e < 1, 4 * max_e, np.inf))[:, None]
-      score_e += growth * score_e**2  # of second order
-      # What these and the errors of values change in what the head reads.
+      score_e += growth * score_e**2
+      # Errors of what the head reads: by scores, by values, by rounding (twice
+      # that, for exp that underflows and for digits that 1 - weights loses).
       spread = 2 * length(v - v.mean(axis=1, keepdims=True)).max(axis=1)
       sum_r = 2 * gamma(2 * len(indices) + 5)
       error[:, h] = spread * (weights * (1 - weights) * score_e).sum(axis=1)
@@ -675,17 +683,17 @@ class Model:
     hidden, rounding = (y[:, 0] for y in self.dense(f"{path}/wi", x, e))
     hidden_error = wi_norms * e[:, None] + rounding
     sign_unknown = np.abs(hidden) <= hidden_error
-    active = hidden >= -hidden_error
-    slope_midpoint = active - 0.5 * sign_unknown  # of relu
+    active = hidden >= -hidden_error  # or may be
+    slope_midpoint = active - 0.5 * sign_unknown  # relu's slope: 1, 0 or 0.5
     # The spectral norm of a Jacobian J is the fourth root of that of (JJᵀ)²,
     # which is at most its Frobenius norm. 1e-9 covers roundings of float64.
-    norms, largest = [], wi_norm * wo_norm
-    for on, slopes in zip(active, slope_midpoint, strict=True):
-      jacobian = (wi[:, on] * slopes[on]) @ wo[on]
+    norms, product_norm = [], wi_norm * wo_norm
+    for units, slopes in zip(active, slope_midpoint, strict=True):
+      jacobian = (wi[:, units] * slopes[units]) @ wo[units]
       gram = jacobian @ jacobian.T
       norms.append(np.linalg.norm(gram @ gram) ** 0.25)
     radius = 0.5 * sign_unknown @ (wi_norms * length(wo))
-    norm = np.minimum(largest, np.array(norms) + 1e-9 * largest + radius)
+    norm = np.minimum(product_norm, norms + 1e-9 * product_norm + radius)
     hidden = np.maximum(hidden, 0)
     size = (hidden + hidden_error * active) @ np.abs(wo) + bo_size
     error = norm * e + wo_norm * length(rounding * active)
@@ -732,7 +740,7 @@ def evaluate(model, nodes, codes):
       choices[k] = distinct(np.append(choices[k], project(k, choices[i])))
 
   @functools.cache
-  def key_value(k, layer, site):
+  def key_value_of(k, layer, site):
     return model.key_value(layer, site, *hidden[k])
 
   def compute(i, start):  # (x, e) for a chunk of node i's choices
@@ -745,7 +753,7 @@ def evaluate(model, nodes, codes):
       positions[k] = np.searchsorted(choices[k], project(k, chunk))
     for (site, _), pairs in node.heads:
       for key in {key for _, key in pairs} - set(keys[site]):
-        arrays = key_value(key[0], node.layer, site)
+        arrays = key_value_of(key[0], node.layer, site)
         keys[site][key] = [x[positions[key[0]]] for x in arrays]
     x, e = (x[positions[node.residual]] for x in hidden[node.residual])
     return model.block(node.layer, x, e, dict(node.heads), keys)
