@@ -395,7 +395,7 @@ def texts(batch) -> list:
   names = ("source", "inputs", "target")
   names = [name for name in names if getattr(batch, name) is not None]
   return [
-    {name: shown(getattr(batch, name)[i]) for name in names}
+    {name: shown(np.asarray(getattr(batch, name))[i]) for name in names}
     for i in range(EXAMPLES)
   ]
 

@@ -71,9 +71,8 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
     tokens, replayed = examples(mixed), examples(typed)
     assert set(tokens[:count]) == set(replayed) and len(set(replayed)) == 3
     assert tokens[count:] == examples(fresh)[count:]
-    jax.tree.map(
-      lambda x, y: np.testing.assert_array_equal(x[-1], y[-1]), mixed, fresh
-    )
+    last = lambda batch: jax.tree.map(lambda leaf: np.asarray(leaf)[-1], batch)
+    jax.tree.map(np.testing.assert_array_equal, last(mixed), last(fresh))
     # Where the tokens stand, each as where it was typed.
     order = np.array([replayed.index(example) for example in tokens[:count]])
     names = ("rows", "keys", "places", "weight", "prompt_length")

@@ -30,8 +30,8 @@ def params(built, seed=0):
 
   def draw(x):
     scale = 0.3 if x.ndim > 1 else 1.0
-    # NumPy changes the type; JAX would compile a program for every shape.
-    return jnp.asarray((scale * rng.normal(size=x.shape)).astype(x.dtype))
+    # With another type, or by jnp.asarray, JAX compiles a program per shape.
+    return jnp.array((scale * rng.normal(size=x.shape)).astype(x.dtype))
 
   return jax.tree.map(draw, jax.eval_shape(lambda: built.init(0)))
 

@@ -180,7 +180,7 @@ class Transducer:
     for operand, values in zip(self.long, np.array(digits).T, strict=True):
       symbols[operand] = np.tile(values, len(states))
     next_states, outputs = (
-      np.reshape(x, (len(states), len(digits)))
+      np.asarray(x).reshape(len(states), len(digits))
       for x in self.task.step(now, symbols)
     )
     numbers = {state: number for number, state in enumerate(states.tolist())}
