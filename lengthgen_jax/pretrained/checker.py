@@ -806,8 +806,8 @@ def prove(path):
   and ArithmeticError, AttributeError, LookupError or TypeError if the file
   holds no such model.
   """
-  model, result = Model(path), {"verdict": "proved", "text": ""}
-  result |= {"contexts": 0, "margin": np.inf, "rounding": 0.0}
+  model = Model(path)
+  figures = {"contexts": 0, "margin": np.inf, "rounding": 0.0}
   for nodes, row_classes in enumerate_contexts(model).items():
     sets = {id(codes): codes for *_, codes in row_classes}  # equal ones once
     codes = distinct(np.concatenate(list(sets.values())))
@@ -816,23 +816,22 @@ def prove(path):
       margins = logits[u, target, None] - logits
       margins[u, target], bounds[u, target] = np.inf, 0
       proved = (margins > bounds).all(axis=1)
-      rounding = bounds[proved].max(initial=result["rounding"])
-      margin = min(result["margin"], margins.min())
-      result |= {"margin": margin, "rounding": rounding}
-      result["contexts"] += len(chunk)
+      figures["contexts"] += len(chunk)
+      figures["margin"] = min(figures["margin"], margins.min())
+      figures["rounding"] = bounds[proved].max(initial=figures["rounding"])
       if not proved.all():
         u = np.argmin(proved)  # the first
         row, names, _ = next(x for x in row_classes if chunk[u] in x[2])
         tokens = chunk[u] // len(model.embedding) ** np.arange(len(names))
         seen = map("{}={}".format, names, tokens % len(model.embedding))
-        verdict = "fails" if margins[u].min() <= 0 else "undecided"
+        margin, bound = margins[u].min(), bounds[u].max()
+        verdict = "fails" if margin <= 0 else "undecided"
         text = f"{verdict}: rows of class {row} must say {target[u]} after"
-        text += f" {' '.join(seen)}: margin {margins[u].min():.3g},"
-        text += f" rounding {bounds[u].max():.2g}"
-        return result | {"verdict": verdict, "text": text}
+        text += f" {' '.join(seen)}: margin {margin:.3g}, rounding {bound:.2g}"
+        return figures | {"verdict": verdict, "text": text}
   text = "proved: {contexts:,} contexts, smallest margin {margin:.4g}, rounding"
-  text = (text + " at most {rounding:.2g}").format(**result)
-  return result | {"text": text}
+  text = (text + " at most {rounding:.2g}").format(**figures)
+  return figures | {"verdict": "proved", "text": text}
 
 
 def prove_or_refuse(path):
