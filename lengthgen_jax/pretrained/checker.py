@@ -688,15 +688,17 @@ class Model:
     sign_unknown = np.abs(hidden) <= hidden_error
     active = hidden >= -hidden_error  # or may be
     slope_midpoint = active - 0.5 * sign_unknown  # relu's slope: 1, 0 or 0.5
-    # The spectral norm of the Jacobian, or its Frobenius norm, which is larger.
+    # The spectral norm of each Jacobian, or its Frobenius norm, which is larger
+    # and found from all products of two units' kernels.
     if is_tight:
       norms = [np.linalg.norm((wi * x) @ wo, 2) for x in slope_midpoint]
     else:
-      weights = (wi.T @ wi) * (wo @ wo.T)
-      squares = (slope_midpoint @ weights * slope_midpoint).sum(axis=1)
+      products = (wi.T @ wi) * (wo @ wo.T)
+      squares = (slope_midpoint @ products * slope_midpoint).sum(axis=1)
       norms = np.sqrt(np.maximum(squares, 0))
-    # 1e-4 covers roundings of float64.
-    radius = (0.5 * sign_unknown + 1e-4) @ (wi_norms * length(wo))
+    # 1e-6 covers roundings of float64: of a square, 2^-53 for each of at most
+    # 2^13 operations, as each layer has fewer than 2^11 inputs.
+    radius = (0.5 * sign_unknown + 1e-6) @ (wi_norms * length(wo))
     hidden = np.maximum(hidden, 0)
     size = (hidden + hidden_error * active) @ np.abs(wo) + bo_size
     norm = np.minimum(wi_norm * wo_norm, norms + radius)
