@@ -8,6 +8,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -676,6 +677,63 @@ def test_partial_sums_agree_with_python_integers():
     outputs, is_possible = run_transducer(transducers[b], symbols)
     assert outputs[1:] == digits(previous_sum // 10 + a * b, 4)
     assert is_possible == (previous_sum < 10 * a or previous_sum == a == 0)
+
+
+@pytest.mark.parametrize("sees_last", [True, False])
+def test_contexts_are_those_of_the_runs_of_all_sizes(sees_last):
+  """For random transducers that accept some of their states, and rows that see
+  the first column, two around them and maybe the last."""
+  rng, num_states, limit = np.random.default_rng(0), 4, 6
+
+  def seen_by(x, y):
+    variables = [("in", 0, 0), ("in", 0, x), ("out", x - 1)]
+    variables += [("in", 0, x + y)] if sees_last else []
+    return tuple(dict.fromkeys(v for v in variables if v[-1] >= 0))
+
+  def runs_of(transducer, x, y):
+    """The codes of all runs over x + y + 1 columns that are accepted."""
+    weights = {v: 2**i for i, v in enumerate((*seen_by(x, y), ("out", x)))}
+    pairs = {(0, 0)}
+    for p in range(x + y + 1):
+      pairs = {
+        (
+          code
+          + weights.get(("in", 0, p), 0) * symbol
+          + weights.get(("out", p), 0) * transducer.outputs[state, symbol],
+          transducer.next_states[state, symbol],
+        )
+        for code, state in pairs
+        for symbol in (0, 1)
+      }
+    return {code for code, state in pairs if transducer.accepting[state]}
+
+  for counts in (True, False, True, False):  # columns, modulo num_states
+    counter = (np.arange(num_states)[:, None] + [1, 1]) % num_states
+    random = rng.integers(num_states, size=(num_states, 2))
+    transducer = checker.Transducer(
+      np.array([[0], [1]]),
+      counter if counts else random,
+      rng.integers(2, size=(num_states, 2)),
+      rng.random(num_states) < 0.5,
+    )
+
+    def columns(x, y, transducer=transducer):
+      every_symbol = np.array([True, True])
+      variables = ((("in", 0, p), ("out", p)) for p in range(x + y + 1))
+      yield {}, transducer, [(every_symbol, v) for v in variables]
+
+    model = types.SimpleNamespace(
+      embedding=[0, 1],
+      reach=[1],
+      class_limit=limit,
+      task=types.SimpleNamespace(columns=columns),
+    )
+    sizes_of = lambda size: range(size, size + 1 + num_states * (size == limit))
+    for x, y in itertools.product(range(limit + 1), repeat=2):
+      codes = checker.contexts(model, (x, y), seen_by(x, y), ("out", x), {})
+      sizes = itertools.product(sizes_of(x), sizes_of(y))
+      expected = set().union(*(runs_of(transducer, *size) for size in sizes))
+      assert codes.tolist() == sorted(expected), (x, y)
 
 
 def test_lines_to_the_short_operand_of_a_grid(tmp_path):
