@@ -1140,7 +1140,7 @@ def test_the_bounds_hold_for_coarse_arithmetic(tmp_path, monkeypatch):
   exact, bound = model.dense(model.output_head, hidden, error)
   _, _, norms, _ = model.dense_weights(model.output_head, 16)
   change = np.linalg.norm(y - exact[:, 0], axis=1)
-  assert (change <= checker.length(bound[:, 0]) + norms * error).all()
+  assert (change <= checker.l2(bound[:, 0]) + norms * error).all()
 
   hidden = dense("decoder_0/mlp/wi", norm("decoder_0/pre_mlp_layer_norm", x))
   y = dense("decoder_0/mlp/wo", np.maximum(hidden, 0))

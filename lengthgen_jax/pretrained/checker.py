@@ -4,11 +4,12 @@
 
 This is a second opinion: it needs numpy alone, and shares no code and no line
 of proof with lengthgen_jax/certify. docs/proofs.md has the theorem and its
-lemmas. The exit code is 0 if all models are proved; 1 if a model is wrong in a
-context, or has a margin whose sign rounding might change; and 2, which says
-nothing about a model, if a file cannot be read, a condition of the proof is not
-met or no file is named. Shapes: U contexts, D model size, H heads, K head
-size, G keys of a row (of a dense layer: groups of outputs), V tokens.
+lemmas. The exit code is 0 if all models are proved; else the largest of 1, if a
+model is wrong in a context or has a margin whose sign rounding might change,
+and 2, which says nothing about a model, if a file cannot be read, a condition
+of the proof is not met or no file is named. Shapes: U contexts, D model size, H
+heads, K head size, G keys of a row (of a dense layer: groups of outputs), V
+tokens.
 """
 
 import functools
@@ -54,7 +55,7 @@ ULPS, TINY = 4, 2.0**-60
 HUGE = 2.0**40  # bounds parameters and states, so that nothing can overflow
 NORM_SLACK = 1 + 1e-9  # for the roundings of float64 in a norm
 gamma = lambda n: n * UNIT / (1 - n * UNIT)  # the relative error of n roundings
-length = lambda x: np.sqrt(np.einsum("...d,...d->...", x, x))  # Euclidean
+l2 = lambda x: np.sqrt(np.einsum("...d,...d->...", x, x))  # the Euclidean norm
 
 
 def require(condition, message):
@@ -116,10 +117,10 @@ def read_lines(model, arrays, site):
 
 def is_covered(model, site, layer, line):
   """Returns whether lemma 1 covers a line. It leads from rows of the output to
-  one segment, to the output from its left end alone, and its value is finite.
+  one segment, to the output only from its left end, and its value is finite.
   Its matrix is diagonal, of -1, 0 and 1. From one column to the next, the key
   moves in the same direction or stays; from one row of a grid to the next, it
-  moves by one row in a segment that extends along these, else stays. Or it is
+  moves by one row in a segment with one token for each, else stays. Or it is
   the mark that an operand begins with, of which cross-attention and the first
   layer read the embedding."""
   axes, output = model.task.directions, model.task.num_operands
@@ -219,8 +220,8 @@ class Sequences:
   def columns(self, x, y, j, num_rows):
     """Yields (fixed, transducer, columns) for every digit of the short operand,
     or once if there is none: fixed is {variable: token}; a column is (a mask of
-    the symbols that can stand there, the variables of its tokens, the output's
-    last)."""
+    the symbols that can stand there, its variables, of which the output's is
+    the last)."""
     num_free = x + y + 1 - bool(self.marks) - self.slack
     for digit, transducer in self.transducers.items():
       is_zero, columns = np.arange(len(transducer.symbols)) == 0, []
@@ -234,7 +235,7 @@ class Products:
   """The partial sums of an N-digit by M-digit product: row j of the grid is s_j
   = floor(s_(j-1) / 10) + a·b_j, and row M the end token. Column t reads digit t
   - 1 of a and digit t of s_(j-1), and writes digit t - 1 of s_j. All numbers
-  below 10·a, and 0, are taken for s_(j-1)."""
+  below 10·a, and 0, can be s_(j-1)."""
 
   num_operands, start, delimiter, marks = 2, START, DELIMITER, (START, TIMES)
   slack, min_last_column = 0, 1
@@ -366,7 +367,7 @@ class Layout:
     self.first_output_row = 0 if model.has_source else len(prompt)
     tokens = [*prompt[: self.first_output_row], start_token, *output]
     self.keys, self.predicted = {"self": tokens[:-1]}, tokens[1:]
-    self.keys["cross"], self.key_at = prompt, {}  # `cross` of a source alone
+    self.keys["cross"], self.key_at = prompt, {}  # for a source
     for site, tokens in self.keys.items():
       for key, token in enumerate(tokens):
         self.key_at[site, token.segment, LEFT, token.left] = key
@@ -431,28 +432,28 @@ def receptive_field(model, layout, i):
 
 
 # 4. Contexts, as codes: the integers sum of token_v · V^v over variables v.
-# While columns are read, code · Q + q stands for a code and the state q of Q.
+# While columns are read, a run is code · Q + q, for a code and a state q of Q.
 
 
-def advance(pairs, transducer, allowed, weights, is_repeatable):
-  """Returns the distinct pairs code · Q + q after one column, or after one or
-  more columns like it if it `is_repeatable`. Codes grow by the column's tokens
-  times their weights."""
+def advance(runs, transducer, allowed, weights, is_repeatable):
+  """Returns the distinct runs after one column, or after one or more columns
+  like it if it `is_repeatable`. Codes grow by the column's tokens times their
+  weights."""
   num_states = len(transducer.accepting)
-  states = pairs % num_states
+  states = runs % num_states
   growth = transducer.symbols[allowed] @ np.array(weights[:-1], int)
   growth = growth + transducer.outputs[:, allowed] * weights[-1]
   growth = growth * num_states + transducer.next_states[:, allowed]
   steps = [*map(distinct, growth)]  # by the state before
-  fits = len(pairs) * max(map(len, steps)) < MAX_CONTEXTS
+  fits = len(runs) * max(map(len, steps)) < MAX_CONTEXTS
   require(fits, "rows have too many contexts")
-  after = (np.add.outer(pairs[states == q] - q, steps[q]) for q in set(states))
-  pairs = distinct(np.concatenate([x.ravel() for x in after]))
+  after = (np.add.outer(runs[states == q] - q, steps[q]) for q in set(states))
+  runs = distinct(np.concatenate([x.ravel() for x in after]))
   while is_repeatable:  # until one more column leads to nothing new
-    after = advance(pairs, transducer, allowed, weights, False)
-    joined = distinct(np.append(pairs, after))
-    is_repeatable, pairs = len(joined) > len(pairs), joined
-  return pairs
+    after = advance(runs, transducer, allowed, weights, False)
+    joined = distinct(np.append(runs, after))
+    is_repeatable, runs = len(joined) > len(runs), joined
+  return runs
 
 
 def contexts(model, row_class, names, target, memo):
@@ -473,10 +474,10 @@ def contexts(model, row_class, names, target, memo):
     others = [str(name) for name in names if name not in covered]
     require(not others, f"a row sees what its columns do not have: {others}")
     num_codes = radix ** len(weight_of) * len(transducer.accepting)
-    require(num_codes < 1 << 63, f"a row sees {len(names)} tokens")
+    require(num_codes < 1 << 63, f"a row sees too many tokens: {len(names)}")
     code = sum(weight_of.get(k, 0) * x for k, x in (fixed | known).items())
-    pairs = share(np.array([code * len(transducer.accepting)]))
-    # Columns behind the last one seen decide which states are accepting.
+    runs = share(np.array([code * len(transducer.accepting)]))
+    # Columns after the last one seen: which states lead to accepting ones?
     accepting, end = transducer.accepting, len(columns)
     while end and not weight_of.keys() & set(columns[end - 1][1]):
       end -= 1
@@ -487,11 +488,11 @@ def contexts(model, row_class, names, target, memo):
     for i, (allowed, variables) in enumerate(columns[:end]):
       weights = tuple(weight_of.get(name, 0) for name in variables)
       step = transducer, allowed, weights, i in repeatable
-      memo_key = id(pairs), id(transducer), allowed.tobytes(), *step[2:]
+      memo_key = id(runs), id(transducer), allowed.tobytes(), *step[2:]
       if memo_key not in memo:
-        memo[memo_key] = share(advance(pairs, *step))
-      pairs = memo[memo_key]
-    codes, states = np.divmod(pairs, len(transducer.accepting))
+        memo[memo_key] = share(advance(runs, *step))
+      runs = memo[memo_key]
+    codes, states = np.divmod(runs, len(transducer.accepting))
     all_codes.append(codes[accepting[states]])
   return share(distinct(np.concatenate(all_codes)))
 
@@ -504,7 +505,7 @@ def contexts(model, row_class, names, target, memo):
 def add(x, e, y, y_error):
   """Returns the sum of two hidden states, and its error."""
   require(x.shape == y.shape, "the parameters are not of one model size")
-  return x + y, e + y_error + UNIT * (length(x + y) + e + y_error)
+  return x + y, e + y_error + UNIT * (l2(x + y) + e + y_error)
 
 
 class Model:
@@ -551,8 +552,8 @@ class Model:
   def dense_weights(self, path, num_inputs):
     """Returns a dense layer's kernel [I, G, O] of I = `num_inputs` inputs and G
     groups of O outputs (the heads, else one), its bias [G, O], bounds [G] on
-    the spectral norms of the groups' kernels, and sizes [G, O]: the absolute
-    bias, and that of the layer normalization through the absolute kernel. A
+    the spectral norms of the groups' kernels, and sizes [G, O]: |bias| + |bias
+    of the layer normalization| · |kernel|. A
     query's are scaled by K^-0.5. The scale and the bias of a layer
     normalization are taken as part of the layers that read it."""
     kernel, bias = (self.params[f"{path}/{x}"] for x in ("kernel", "bias"))
@@ -586,7 +587,7 @@ class Model:
     own rounding, without what it does to the error e of its inputs."""
     kernel, bias, _, size = self.dense_weights(path, x.shape[1])
     flat = kernel.reshape(len(kernel), -1)
-    products = np.abs(x) @ np.abs(flat) + e[:, None] * length(flat.T)
+    products = np.abs(x) @ np.abs(flat) + e[:, None] * l2(flat.T)
     size = products.reshape(-1, *bias.shape) + size
     y = (x @ flat).reshape(-1, *bias.shape) + bias
     # Further roundings: bias 1, the norm's scale and bias 2, query's scale 2.
@@ -597,13 +598,13 @@ class Model:
     group of them."""
     y, rounding = self.dense(path, x, e)
     norms = self.dense_weights(path, x.shape[1])[2]
-    return y, norms * e[:, None] + length(rounding)
+    return y, norms * e[:, None] + l2(rounding)
 
   def normalize(self, x, e):
     """Returns hidden states after a layer normalization without its scale and
     bias, and their errors."""
     root, rounding = x.shape[1] ** 0.5, gamma(x.shape[1] + 6)
-    mean, mean_square = x.mean(axis=1), ((length(x) + e) / root) ** 2
+    mean, mean_square = x.mean(axis=1), ((l2(x) + e) / root) ** 2
     # `rounding` is of a mean; t is the relative error of the variance.
     mean_error = rounding * (np.abs(x).mean(axis=1) + e / root)
     max_mean, x = np.abs(mean) + e / root + mean_error, x - mean[:, None]
@@ -625,7 +626,7 @@ class Model:
     if table not in self.params:
       return x, np.zeros(len(x))
     x = x + self.params[table][segment]
-    return x, UNIT * length(x) + TINY
+    return x, UNIT * l2(x) + TINY
 
   def key_value(self, layer, site, x, e):
     """Returns (keys [U, H, K], their errors [U, H], values, their errors)."""
@@ -650,7 +651,7 @@ class Model:
       arrays = zip(*(keys[i] for i in indices), strict=True)
       arrays = (np.stack([y[:, h] for y in ys], axis=1) for ys in arrays)
       (k, k_e, v, v_e), q, q_e = arrays, queries[:, h], queries_e[:, h, None]
-      q_norm = length(q)[:, None]
+      q_norm = l2(q)[:, None]
       scores = np.einsum("uk,ugk->ug", q, k) + biases
       scores -= scores.max(axis=1, keepdims=True)
       weights = np.exp(scores)
@@ -658,8 +659,8 @@ class Model:
       k_mean, v_mean = (np.einsum("ug,ugk->uk", weights, y) for y in (k, v))
       # Errors of scores, without q's error times k_mean, which all share; then
       # those of exp and of second order. `spread` is 2r of the lemma.
-      size = (q_norm + q_e) * (length(k) + k_e) + np.abs(biases)
-      score_e = length(k - k_mean[:, None]) * q_e + (q_norm + q_e) * k_e
+      size = (q_norm + q_e) * (l2(k) + k_e) + np.abs(biases)
+      score_e = l2(k - k_mean[:, None]) * q_e + (q_norm + q_e) * k_e
       score_e += gamma(q.shape[1] + 3) * size
       size = np.abs(scores) + 2 * score_e.max(axis=1, keepdims=True)
       score_e += UNIT * (size + 2.1 * ULPS) + TINY
@@ -668,42 +669,42 @@ class Model:
       score_e += growth * score_e**2
       # Errors of what the head reads: by scores, by values, by rounding (twice
       # that, for exp that underflows and for digits that 1 - weights loses).
-      spread = 2 * length(v - v.mean(axis=1, keepdims=True)).max(axis=1)
+      spread = 2 * l2(v - v.mean(axis=1, keepdims=True)).max(axis=1)
       sum_r = 2 * gamma(2 * len(indices) + 5)
       error[:, h] = spread * (weights * (1 - weights) * score_e).sum(axis=1)
       error[:, h] += (growth * (1 + sum_r) * weights * v_e).sum(axis=1)
-      error[:, h] += sum_r * (length(v) + v_e).max(axis=1)
+      error[:, h] += sum_r * (l2(v) + v_e).max(axis=1)
       heads_read[:, h] = v_mean
     heads_read = heads_read.reshape(len(x), -1)
-    y, error = self.project(f"{path}/out", heads_read, length(error))
+    y, error = self.project(f"{path}/out", heads_read, l2(error))
     return y[:, 0], error[:, 0]
 
   def mlp(self, path, x, e, is_tight):
     """Returns the output of an MLP, and its error."""
     wi, _, wi_norm, _ = self.dense_weights(f"{path}/wi", x.shape[1])
     wo, bo, wo_norm, bo_size = self.dense_weights(f"{path}/wo", wi.shape[2])
-    wi, wo, wi_norms = wi[:, 0], wo[:, 0], length(wi[:, 0].T)
+    wi, wo, wi_norms = wi[:, 0], wo[:, 0], l2(wi[:, 0].T)
     hidden, rounding = (y[:, 0] for y in self.dense(f"{path}/wi", x, e))
     hidden_error = wi_norms * e[:, None] + rounding
     sign_unknown = np.abs(hidden) <= hidden_error
     active = hidden >= -hidden_error  # or may be
     slope_midpoint = active - 0.5 * sign_unknown  # relu's slope: 1, 0 or 0.5
-    # The spectral norm of each Jacobian, or its Frobenius norm, which is larger
-    # and found from all products of two units' kernels.
+    # The spectral norms of the Jacobians, or their Frobenius norms, which are
+    # larger and follow from the inner products of the units' kernels.
     if is_tight:
-      norms = [np.linalg.norm((wi * x) @ wo, 2) for x in slope_midpoint]
+      norms = [np.linalg.norm((wi * d) @ wo, 2) for d in slope_midpoint]
     else:
       products = (wi.T @ wi) * (wo @ wo.T)
       squares = (slope_midpoint @ products * slope_midpoint).sum(axis=1)
       norms = np.sqrt(np.maximum(squares, 0))
-    # 1e-6 covers roundings of float64: of a square, 2^-53 for each of at most
-    # 2^13 operations, as each layer has fewer than 2^11 inputs.
-    radius = (0.5 * sign_unknown + 1e-6) @ (wi_norms * length(wo))
+    # 1e-6 > 2^-20 covers float64: at most 2^13 roundings of 2^-53 in a square,
+    # as each layer has fewer than 2^11 inputs.
+    radius = (0.5 * sign_unknown + 1e-6) @ (wi_norms * l2(wo))
     hidden = np.maximum(hidden, 0)
     size = (hidden + hidden_error * active) @ np.abs(wo) + bo_size
     norm = np.minimum(wi_norm * wo_norm, norms + radius)
-    error = norm * e + wo_norm * length(rounding * active)
-    error += gamma(active.sum(axis=1) + 3) * length(size)  # zeros add nothing
+    error = norm * e + wo_norm * l2(rounding * active)
+    error += gamma(active.sum(axis=1) + 3) * l2(size)  # zeros add nothing
     return hidden @ wo + bo, error + TINY
 
   def block(self, layer, x, e, heads, keys, is_tight):
@@ -722,7 +723,7 @@ class Model:
     for the target itself, and bounds on the errors of these differences."""
     x, e = self.normalize(x, e)
     columns = self.dense_weights(self.output_head, x.shape[1])[0][:, 0].T
-    distance = length(columns[:, None] - columns) * NORM_SLACK
+    distance = l2(columns[:, None] - columns) * NORM_SLACK
     y, rounding = (z[:, 0] for z in self.dense(self.output_head, x, e))
     at_target = np.arange(len(x)), target
     rounding += rounding[at_target][:, None]
@@ -741,13 +742,13 @@ def evaluate(model, nodes, codes, is_tight):
   radix, root, hidden = len(model.embedding), len(nodes) - 1, []
   choices = {i: codes[:0] for i in range(root)} | {root: codes}
 
-  def project(k, codes):  # to the variables of node k
+  def restrict(k, codes):  # to the variables of node k
     digits = (codes // radix**v % radix * radix**v for v in nodes[k].variables)
     return sum(digits, 0 * codes)
 
   for i in range(root, -1, -1):
     for k in nodes[i].children:
-      choices[k] = distinct(np.append(choices[k], project(k, choices[i])))
+      choices[k] = distinct(np.append(choices[k], restrict(k, choices[i])))
 
   key_value_of = functools.cache(lambda k, *x: model.key_value(*x, *hidden[k]))
 
@@ -758,7 +759,7 @@ def evaluate(model, nodes, codes, is_tight):
       return model.embed(token + 0 * chunk, node.segment)
     positions, keys = {}, {site: {} for site in model.sites}
     for k in node.children:
-      positions[k] = np.searchsorted(choices[k], project(k, chunk))
+      positions[k] = np.searchsorted(choices[k], restrict(k, chunk))
     for (site, _), pairs in node.heads:
       for key in {key for _, key in pairs} - set(keys[site]):
         arrays = key_value_of(key[0], node.layer, site)
@@ -784,7 +785,7 @@ def enumerate_contexts(model):
   task, memo, contexts_of = model.task, {}, {}
   layout_of = functools.cache(functools.partial(Layout, model))
   limit, row_reach = model.class_limit, model.reach[:-1]
-  require(limit**2 < MAX_CLASSES, f"lines lead {model.reach[-1]} columns far")
+  require(limit**2 < MAX_CLASSES, f"lines lead too far: {model.reach}")
   # Rows (j, m) of a grid: the first, one far from both ends, the end token's.
   far = 2 * sum(row_reach) + 2
   grid_rows = ((0, far), (far, 2 * far), (far, far)) if row_reach else ((0, 0),)
@@ -808,11 +809,11 @@ def prove(path):
   Returns a dict: "verdict" ("proved", "fails" or "undecided"), "text" (a line
   that begins with the verdict and names the context that it is of, if that is
   not "proved"), "contexts", "margin" (the smallest) and "rounding" (the largest
-  bound of a context that is proved). It ends after the first chunk that has a
-  context that is not proved, and the verdict is of the first of these. Raises
-  ValueError if the file cannot be read or the model does not meet a condition,
-  and ArithmeticError, AttributeError, LookupError or TypeError if the file
-  holds no such model.
+  bound of a context that is proved). It ends after the first receptive field
+  with a context that is not proved, and the verdict is of the first of these.
+  Raises ValueError if the file cannot be read or the model does not meet a
+  condition, and ArithmeticError, AttributeError, LookupError or TypeError if
+  the file holds no such model.
   """
   model = Model(path)
   figures = {"contexts": 0, "margin": np.inf, "rounding": 0.0}
