@@ -695,7 +695,7 @@ class Model:
       norms = [np.linalg.norm((wi * d) @ wo, 2) for d in slope_midpoint]
     else:
       products = (wi.T @ wi) * (wo @ wo.T)
-      squares = (slope_midpoint @ products * slope_midpoint).sum(axis=1)
+      squares = np.einsum("uh,uh->u", slope_midpoint @ products, slope_midpoint)
       norms = np.sqrt(np.maximum(squares, 0))
     # 1e-6 > 2^-20 covers float64: at most 2^13 roundings of 2^-53 in a square,
     # as each layer has fewer than 2^11 inputs.
