@@ -477,7 +477,8 @@ def contexts(model, row_class, names, target, memo):
     require(num_codes < 1 << 63, f"a row sees too many tokens: {len(names)}")
     code = sum(weight_of.get(k, 0) * x for k, x in (fixed | known).items())
     runs = share(np.array([code * len(transducer.accepting)]))
-    # Columns after the last one seen: which states lead to accepting ones?
+    # Columns after the last one seen: which states lead to accepting ones? If a
+    # column stands for several, as many of it as there are states show all.
     accepting, end = transducer.accepting, len(columns)
     while end and not weight_of.keys() & set(columns[end - 1][1]):
       end -= 1
@@ -829,6 +830,7 @@ def prove(path):
         figures["rounding"] = bounds[proved].max(initial=figures["rounding"])
         unproved.append(chunk[~proved])
       codes = np.concatenate(unproved)
+    # The first context that is not proved, if there is one.
     for code, target, *arrays in evaluate(model, nodes, codes[:1], True):
       margin, bound = arrays[0].min(), arrays[1].max()
       row, names, _ = next(x for x in row_classes if code in x[2])
