@@ -56,10 +56,9 @@ WINDOW_BY_TASK = {
   "parity": {"train.steps": 600},
 }
 
-# ABC at natural width interpolates and calibrates at three widths.
+# ABC at natural width.
 ABC = {
   "method": "vanilla",  # of the first stage; the second is "abc"
-  "data.widths": (8, 9, 10),
   "train.steps": 4000,
   "train.learning_rate": 3e-3,
   "train.target_exact_match": 0.995,
@@ -68,7 +67,7 @@ ABC = {
   "eval.lengths": (6, 10, 20, 60, 200, 1000),
   "eval.samples": (1000, 1000, 1000, 1000, 300, 100),
 }
-ABC_PARITY = {"data.widths": (22, 23, 24), "retrain.train.steps": 150}
+ABC_PARITY = {"retrain.train.steps": 150}
 ABC_BY_TASK = {
   "addition": {"retrain.train.steps": 700},
   "multiply": {  # its carry can be any digit up to 8
@@ -153,7 +152,6 @@ METHODS_BY_TASK = {
 # here, where there are many lines.
 FIXED = {
   "data.width": "fixed",
-  "data.widths": (),
   "calibration.lines": "absolute",
   "calibration.directions": (-1, 0, 1),
   "calibration.kappa": 4.5,

@@ -295,7 +295,7 @@ class Experiment:
     widths = self.data[0].widths
     if not widths or not self.supports_sparse(scaffold):
       return None
-    sizes = self.site_sizes(min(widths))
+    sizes = self.site_sizes(self.data[0].bound(0))
     return scaffolds.sparse_training_plan(scaffold, sizes)
 
   def site_inputs(

@@ -40,17 +40,26 @@ def build(config: ConfigDict) -> Experiment:
   _check_positions_and_encoder(config, main_task)
   _check_normalizer(config)
   num_segments = _num_segments(config, tasks)
-  lengths, widths = _lengths(config, main_task), _widths(config, main_task)
+  lengths = _lengths(config, main_task)
+  widths, natural = _widths(config, main_task, lengths)
   sizes = dataset.split(config.data.size, [1.0] * len(tasks))
   datasets = tuple(
     dataset.Dataset(
-      task, kind, lengths, widths, config.data.numbers, size, config.data.seed
+      task,
+      kind,
+      lengths,
+      widths,
+      natural,
+      config.data.numbers,
+      size,
+      config.data.seed,
     )
     for task, size in zip(tasks, sizes, strict=True)
   )
   _check_size(config, lengths, sizes)
   heads = tuple(task.name for task in tasks)
-  validation = dataset.bucket_parts(lengths, config.train.validation_samples)
+  per_width = -(-config.train.validation_samples // max(len(widths), 1))
+  validation = dataset.bucket_parts(lengths, per_width)
   experiment = Experiment(
     data=datasets,
     model=Transformer(
@@ -237,8 +246,11 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   return lengths
 
 
-def _widths(config: ConfigDict, task: Task) -> tuple:
-  """Returns the widths that training batches take in turn, in the task's units.
+def _widths(
+  config: ConfigDict, task: Task, lengths: dataset.Lengths
+) -> tuple[tuple, bool]:
+  """Returns the widths that training batches take in turn, in the task's units,
+  and whether each is natural, that of its examples' longest operand.
 
   They are those that operands are padded to, or in a grid the pairs of its
   operands' lengths; () for a ragged task.
@@ -247,72 +259,41 @@ def _widths(config: ConfigDict, task: Task) -> tuple:
     UsageError: a field of `data`, or the task's slack, does not fit the task.
   """
   section = config.data
-  if task.axes > 1:
-    return _grid_sizes(section, task)
-  if task.ragged:
-    for name, required in (
-      ("width", "natural"),
-      ("widths", ()),
-      ("numbers", "lengths"),
-    ):
-      check(
-        section[name] == required,
-        f"data.{name}={section[name]!r}: {task.name} is not padded: choose"
-        f" {required!r}",
-      )
-    return ()
-  longest = task.units(section.train_length)
   if section.width == "fixed":
+    check(
+      not task.ragged and task.axes == 1,
+      f"data.width='fixed': {task.name} is not padded; choose 'natural'",
+    )
     # Operands may have up to fixed_width - 1 decimal digits (of which `units`
     # makes bits for parity), and the answer may need one place more.
-    widths = (task.units(section.fixed_width - 1) + 1,)
-  else:
-    # With a cyclic period T, the last row must occur in training at every phase
-    # mod T. Of models trained at width 8 alone with T = 3, some learn that the
-    # end token `&` comes at a row 2 mod 3, and fail at width 22.
-    phases = range(max(config.positions.cyclic_period, 1))
-    widths = tuple(section.widths) or tuple(
-      task.natural_width(longest) + phase for phase in phases
-    )
-    check(
-      task.base == 2 or task.slack > 0,
-      f"{task.section}.slack=0: answers to the longest operands may need one"
-      " digit more",
-    )
-  if section.numbers == "permutation":  # integers below 2^20
-    longest = 20 if task.base == 2 else 7
-  field = "fixed_width" if section.width == "fixed" else "widths"
-  for width in widths:
+    width, longest = task.units(section.fixed_width - 1) + 1, lengths.longest
+    if section.numbers == "permutation":  # integers below 2^20
+      longest = 20 if task.base == 2 else 7
     check(
       width > longest or task.base == 2 and width == longest,
-      f"data.{field}: a width of {width} is too narrow for answers to operands"
-      f" of {longest} {'bits' if task.base == 2 else 'digits'}",
+      f"data.fixed_width: a width of {width} is too narrow for answers to"
+      f" operands of {longest} {'bits' if task.base == 2 else 'digits'}",
     )
-  return widths
-
-
-def _grid_sizes(section: ConfigDict, task: Task) -> tuple:
-  """Returns the pairs of operands' lengths, each the size of a grid, which
-  training batches take in turn (see `Task.training_widths`)."""
-  required_values = {
-    "width": "natural",
-    "numbers": "lengths",
-    "short_longest": 0,
-  }
-  for name, required in required_values.items():
-    check(
-      section[name] == required,
-      f"data.{name}={section[name]!r}: all examples of {task.name} in a batch"
-      f" have the same lengths, without padding; choose {required!r}",
-    )
-  longest = section.train_length
-  widths = sorted(section.widths) or [*range(section.shortest, longest + 1)]
+    return (width,), False
   check(
-    widths[-1] == longest,
-    f"data.widths: the largest is {widths[-1]}, and must be"
-    f" data.train_length={longest}",
+    section.numbers == "lengths",
+    "data.numbers='permutation' is for data.width='fixed'; choose 'lengths'",
   )
-  return task.training_widths(tuple(widths))
+  if task.ragged:
+    return (), False
+  check(
+    section.short_longest == 0,
+    f"data.short_longest={section.short_longest}: batches of {task.name} take"
+    " every length in turn; choose 0",
+  )
+  is_padded = task.axes == 1
+  check(
+    not is_padded or task.base == 2 or task.slack > 0,
+    f"{task.section}.slack=0: answers to the longest operands may need one"
+    " digit more",
+  )
+  every_length = range(lengths.shortest, lengths.longest + 1)
+  return task.training_widths(every_length), is_padded
 
 
 def _num_segments(config: ConfigDict, tasks: list[Task]) -> int:

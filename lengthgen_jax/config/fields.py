@@ -212,7 +212,6 @@ WINDOWED_ENCODER = Condition(
 )
 FROM_FILE = equals("bias.kind", "file")
 FIXED_WIDTH = equals("data.width", "fixed")
-NATURAL_WIDTH = equals("data.width", "natural")
 SCORES = equals("calibration.quantity", "scores")
 MEAN_WEIGHTS = Condition(
   lambda config: (
@@ -294,13 +293,10 @@ TRAINING_FIELDS = {
     # operands are not padded to a width; every batch has examples of each; () =
     # one range
     "buckets": Field((), integers(1)),
-    # natural: operands padded to the longest length + slack;
+    # natural: operands are padded to the length of the longest + slack, in
+    # training (whose batches take the lengths in turn) and in tests;
     # fixed: one width for training and test (the papers)
     "width": Field("natural", OneOf(("natural", "fixed"))),
-    # natural widths in training (for parity in bits), used in turn; () =
-    # longest + slack, and one more for every further phase of a cyclic index;
-    # in a grid the lengths of its operands, () = shortest...train_length
-    "widths": Field((), integers(1), when=NATURAL_WIDTH),
     # in digits; bits for parity follow from it
     "fixed_width": Field(61, POSITIVE, when=FIXED_WIDTH),
     "size": Field(0, INT32),  # examples of the finite data set, 0 = endless
@@ -431,7 +427,7 @@ TRAINING_FIELDS = {
     # gradient steps that are dispatched at once; a run is logged, validated and
     # stopped between chunks
     "chunk": Field(100, POSITIVE),
-    # held-out examples of each task and width after every chunk
+    # held-out examples of each task after every chunk, split over its widths
     "validation_samples": Field(512, POSITIVE),
     # a seed stops at this validation exact match; above 1 = never
     "target_exact_match": 2.0,
@@ -621,7 +617,6 @@ READING_FIELDS = {
 }
 # What `retrain` changes of the first stage by default.
 RETRAIN = {
-  "data.widths": (),
   "model.num_encoder_layers": 0,
   "model.dropout_rate": 0.1,
   "positions.kind": "none",

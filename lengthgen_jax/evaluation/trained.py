@@ -358,9 +358,6 @@ class Model:
   def text_batch(self, text: str) -> Batch:
     """Returns a batch of one input text, with its right output.
 
-    Operands are padded to their own width or to the greatest width of training,
-    whichever is more; a task without widths is not padded.
-
     Raises:
       ValueError: it is no input of the task.
       UsageError: its operands, or the width that they are padded to, do not fit
@@ -368,8 +365,7 @@ class Model:
     """
     experiment, task = self.experiment, self.experiment.task
     parsed = task.parse(text)
-    own_width = self.padded_width(parsed[1])
-    width = dataset.widest([own_width, *experiment.data[0].widths])
+    width = self.padded_width(parsed[1])
     experiment.check_scaffold(width, self.scaffold)
     return dataset.parsed_batch(task, experiment.kind, [parsed], width, width)
 

@@ -47,28 +47,28 @@ def conditions(
 ) -> list[Condition]:
   """Returns the conditions for which attention is collected.
 
-  Each length is combined with each training width. Two kinds of tasks have one
-  condition for each width: in ragged tasks, whose inputs are not padded, the
-  width is the length; of a grid, whose operands fill their width, training
-  widths with these lengths are taken.
+  There is one for each length, at its natural width or at the fixed one. Of a
+  grid, the training sizes whose sides are among these lengths are taken.
 
   Args:
-    lengths: config.calibration.lengths. () draws lengths as in training; of a
-      grid it takes all training widths, and a ragged task has no conditions.
+    lengths: config.calibration.lengths. () takes one condition for every
+      training width, with lengths drawn as in training; a ragged task then has
+      no conditions.
     experiment: the experiment of the models whose attention is collected.
   """
-  lengths = [experiment.task.units(length) for length in lengths]
-  if experiment.task.ragged:
-    return [Condition(length, length) for length in lengths]
-  widths = experiment.data[0].widths
-  if experiment.task.axes > 1:  # the operands of a grid fill their width
+  task, widths = experiment.task, experiment.data[0].widths
+  lengths = [task.units(length) for length in lengths]
+  if task.axes > 1:  # the operands of a grid fill their width
     return [
       Condition(width, width)
       for width in widths
       if not lengths or set(np.atleast_1d(width)) <= set(lengths)
     ]
+  if not lengths:
+    return [Condition(width, None) for width in widths]
+  fixed = experiment.fixed_width
   return [
-    Condition(width, length) for width in widths for length in lengths or [None]
+    Condition(fixed or task.natural_width(length), length) for length in lengths
   ]
 
 
@@ -351,7 +351,7 @@ def strongest_lines(
     and len({c.width for c in sampled_conditions}) == 1
   ):
     sampled_conditions += [
-      Condition(width + extra, length + extra * is_ragged)
+      Condition(width + extra, length + extra)
       for width, length in sampled_conditions
       for extra in (1, 2)
       if length is not None and _fits(model, width + extra)

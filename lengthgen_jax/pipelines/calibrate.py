@@ -83,34 +83,19 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
       section.lengths, experiment
     )
   }
-  sizes = np.unique(experiment.data[0].widths).tolist()
   longest = config.data.train_length
-  reason = (
-    f"no training width has these lengths; choose from {tuple(sizes)}, or ()"
-  )
-  if task.ragged:
-    reason = f"name lengths up to data.train_length={longest}"
-  check(widths, f"calibration.lengths={tuple(section.lengths)}: {reason}")
-  needs_two_widths = (
-    section.lines == "operand" and config.data.width == "natural"
-  )
-  # Widths of a ragged task are lengths; of a grid, they are at most the
-  # training length, and lengths may leave some out.
-  longest_two = (max(longest - 1, 1), longest)
-  if task.ragged:
-    advice = "calibrate", "calibration.lengths", longest_two
-  elif len(sizes) > 1:
-    advice = "calibrate", "calibration.lengths", tuple(sizes[-2:])
-  elif task.axes > 1:
-    advice = "train", "data.widths", longest_two
-  else:
-    (size,) = sizes
-    advice = "train", "data.widths", (size, size + 1, size + 2)
-  verb, field_name, example = advice
+  advice = f"name two or more, like {(max(longest - 1, 1), longest)}"
   check(
-    not needs_two_widths or len(widths) > 1,
-    "calibration.lines='operand' cannot tell an operand's ends apart at one"
-    f" width: {verb} with two or more {field_name}, like {example}",
+    widths,
+    f"calibration.lengths={tuple(section.lengths)}: training has none of these"
+    f" sizes; {advice}",
+  )
+  is_natural = config.data.width == "natural"
+  check(
+    section.lines != "operand" or not is_natural or len(widths) > 1,
+    f"calibration.lengths={tuple(section.lengths)}:"
+    " calibration.lines='operand' cannot tell an operand's ends apart at one"
+    f" width; {advice}",
   )
 
 

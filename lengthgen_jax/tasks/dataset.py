@@ -25,7 +25,15 @@ from lengthgen_jax.tasks.packing import (
   map_examples,
   pack,
 )
-from lengthgen_jax.tasks.task import Example, Ids, Size, Task, Width, max_width
+from lengthgen_jax.tasks.task import (
+  Example,
+  Ids,
+  Size,
+  Task,
+  Width,
+  max_width,
+  uniform_int,
+)
 
 NUMBERS = ("lengths", "permutation")  # how operands are drawn (see Dataset)
 MIXING = ("alternate", "weighted")  # of the examples of several tasks
@@ -91,6 +99,24 @@ class Lengths:
     edges = jnp.asarray(np.cumsum(mass / mass.sum())[:-1], jnp.float32)
     first, _ = self.bucket_range(bucket)
     return first + jnp.sum(numbers[..., None] >= edges, axis=-1)
+
+  def draw_natural(
+    self, numbers: jax.Array, longest: jax.Array, operands: Sequence[int]
+  ) -> jax.Array:
+    """Returns the lengths [O] of the operands of an example of natural width.
+
+    One of the operands, drawn at random, is of the longest length, which the
+    width is natural for; the others are uniform in shortest...longest.
+
+    Args:
+      numbers: [O + 1], uniform in [0, 1).
+      longest: the length of the longest operand, traced.
+      operands: the indices of the operands that may be the longest.
+    """
+    choice = jnp.array(operands)[uniform_int(numbers[0], len(operands))]
+    span = longest - self.shortest + 1
+    lengths = self.shortest + uniform_int(numbers[1:], span)
+    return lengths.at[choice].set(longest)
 
 
 def split(total: int, mass: Sequence[float] | np.ndarray) -> list[int]:
@@ -248,6 +274,7 @@ class Dataset:
     lengths: the distribution of their lengths, in the task's units.
     widths: the widths that operands are padded to, which rounds of training
       take in turn; () in ragged tasks.
+    natural: whether an example's width is that of its longest operand.
     numbers: "lengths" draws a length for every operand and lets the task draw
       its items (held-out examples are fresh draws of the same kind);
       "permutation" draws operands from the papers' set, a random permutation of
@@ -260,6 +287,7 @@ class Dataset:
   kind: str
   lengths: Lengths
   widths: tuple[Width, ...]
+  natural: bool
   numbers: str
   size: int
   seed: int
@@ -301,16 +329,22 @@ class Dataset:
     def make_example(index: jax.Array) -> Example:
       # One draw per example, because many small draws take long to compile.
       key = jax.random.fold_in(root_key, index)
-      shape = (task.operands + num_random,)
+      num_lengths = task.operands + self.natural
+      shape = (num_lengths + num_random,)
       numbers = jax.random.uniform(key, shape, jnp.float32)
-      length_numbers, example_numbers = jnp.split(numbers, [task.operands])
+      length_numbers, example_numbers = jnp.split(numbers, [num_lengths])
       if self.numbers == "permutation":
         assert isinstance(task, ArithmeticTask)
         values = self._values(length_numbers, stream)
         # The numbers stand in for lengths, which `from_values` does not use.
         size = Size(length_numbers, width, bound)
         return task.from_values(values, example_numbers, size, POPULATION)
-      lengths = self.lengths.draw(length_numbers, bucket)
+      if self.natural:
+        lengths = self.lengths.draw_natural(
+          length_numbers, width - task.slack, task.long_operands
+        )
+      else:
+        lengths = self.lengths.draw(length_numbers, bucket)
       return task.example(example_numbers, Size(lengths, width, bound))
 
     return pack(self.kind, task, make_example, index_B)
@@ -348,6 +382,8 @@ class Dataset:
     """
     if self.size and not held_out:
       bucket_size = self.lengths.bucket_counts(self.size)[bucket]
+      if self.natural:  # the examples are split over the widths
+        bucket_size //= len(self.widths)
       index_B = jax.random.randint(key, (count,), 0, bucket_size)
     else:
       index_B = jax.random.bits(key, (count,), jnp.uint32)
@@ -363,7 +399,8 @@ class Dataset:
     width_index: int | jax.Array,
   ) -> Batch:
     """Returns a batch in which examples that are drawn from a replay set take
-    the place of the first `count`.
+    the place of the first `count`; at natural widths they are drawn from those
+    of this width, and if there are none the batch stays as it is.
 
     Args:
       batch: a batch of the data set's only bucket.
@@ -374,7 +411,12 @@ class Dataset:
       width_index: the index of the width, as in `examples`.
     """
     width, bound = self._width(width_index), self.bound(0)
-    drawn = jax.random.randint(key, (count,), 0, replay["count"])
+    longest = replay["lengths"].max(axis=1)
+    allowed = jnp.arange(len(longest)) < replay["count"]
+    if self.natural:
+      allowed &= longest == width - self.task.slack
+    weights = jnp.where(allowed, 0.0, -jnp.inf)
+    drawn = jax.random.categorical(key, weights, shape=(count,))
     replayed = pack(
       self.kind,
       self.task,
@@ -384,7 +426,9 @@ class Dataset:
       replay["items"][drawn],
       replay["lengths"][drawn],
     )
-    overwrite = lambda old, new: old.at[:count].set(new)
+    overwrite = lambda old, new: old.at[:count].set(
+      jnp.where(allowed.any(), new, old[:count])
+    )
     fields = batch._asdict()
     for name, new in replayed._asdict().items():
       if new is None:  # a field that this model family does not have

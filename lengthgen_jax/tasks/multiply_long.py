@@ -128,14 +128,14 @@ class MultiplyLong(NumberTask):
     return n, m
 
   def training_widths(
-    self, widths: tuple[int, ...]
+    self, lengths: Sequence[int]
   ) -> tuple[tuple[int, int], ...]:
-    """Returns a square (n, n) for each given width, and the two rectangles of
-    the last two widths."""
-    squares = tuple((width, width) for width in widths)
-    if len(widths) < 2:
+    """Returns a square (n, n) for each length, and the two rectangles of the
+    last two lengths."""
+    squares = tuple((length, length) for length in lengths)
+    if len(lengths) < 2:
       return squares
-    low, high = widths[-2:]
+    low, high = lengths[-2:]
     return (*squares, (high, low), (low, high))
 
   def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:

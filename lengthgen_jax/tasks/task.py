@@ -321,10 +321,19 @@ class Task(abc.ABC):
     all, or a tuple of each one's."""
     return self.natural_width(max(lengths))
 
-  def training_widths(self, widths: tuple[int, ...]) -> tuple[Width, ...]:
-    """Returns the widths that training batches of a grid have in turn, made
-    from those of single operands."""
-    return widths
+  @property
+  def long_operands(self) -> tuple[int, ...]:
+    """Returns the indices of the operands that have more than one digit."""
+    return tuple(
+      index
+      for index in range(self.operands)
+      if index not in self.shared_operands
+    )
+
+  def training_widths(self, lengths: Sequence[int]) -> tuple[Width, ...]:
+    """Returns the widths that training batches have in turn, for these lengths
+    of the longest operand in units; of grids, the sizes of the grids."""
+    return tuple(map(self.natural_width, lengths))
 
   # Test sets.
 
