@@ -34,7 +34,13 @@ TASKS = (
   "parity_classification",
 )
 
-BASELINE = {"train.steps": 2000, "train.target_exact_match": 0.995}
+LENGTHS = (1, 3, 6, 7, 8, 10, 20, 60)  # of tests, in and beyond training
+BASELINE = {
+  "train.steps": 2000,
+  "train.target_exact_match": 0.995,
+  "train.validation_samples": 1536,
+  "eval.lengths": LENGTHS,
+}
 
 # ABS at natural width: the encoder passes embeddings through, and positions
 # count from the right end, so that a digit's phase is the same at every width.
@@ -47,6 +53,8 @@ WINDOW = {
   "train.steps": 1200,
   "train.learning_rate": 3e-3,
   "train.warmup_steps": 100,
+  "train.validation_samples": 1536,
+  "eval.lengths": LENGTHS,
 }
 # N×1's carry can be any digit up to 8; a successor's is rare beyond the last
 # digits of a number; parity has 22 output bits or more in every example.
@@ -56,16 +64,21 @@ WINDOW_BY_TASK = {
   "parity": {"train.steps": 600},
 }
 
-# ABC at natural width.
+# ABC. A batch's width follows from its longest operand, so the vanilla model
+# must tell six widths apart; with sinusoids of places it does so in a third of
+# the steps that sinusoids of the index take.
 ABC = {
   "method": "vanilla",  # of the first stage; the second is "abc"
+  "positions.kind": "coordinates",
   "train.steps": 4000,
   "train.learning_rate": 3e-3,
   "train.target_exact_match": 0.995,
+  "train.validation_samples": 1536,
+  "retrain.train.validation_samples": 512,
   "calibration.reach": 1,
   "finetune.rounds": 3,
-  "eval.lengths": (6, 10, 20, 60, 200, 1000),
-  "eval.samples": (1000, 1000, 1000, 1000, 300, 100),
+  "eval.lengths": (*LENGTHS, 200, 1000),
+  "eval.samples": (1000,) * len(LENGTHS) + (300, 100),
 }
 ABC_PARITY = {"retrain.train.steps": 150}
 ABC_BY_TASK = {
@@ -93,11 +106,13 @@ ABC_BY_TASK = {
 # seeds, with at most a quarter of the vanilla model's steps. The successor is
 # left out: with Muon two of five vanilla models show no line to the digit
 # before.
-MUON = {
+MUON_TRAINING = {
   "train.optimizer": "muon",
   "train.learning_rate": 0.03,
   "train.adam_learning_rate": 3e-3,
   "train.warmup_steps": 50,
+}
+MUON = MUON_TRAINING | {
   "train.target_exact_match": 0.999,
   # What a head does beside its lines differs from seed to seed, and with one
   # more place in reach of a row a sum's certificate has 100 times the cases.
@@ -110,7 +125,7 @@ MUON = {
   "retrain.train.weight_decay": 0.6,
 }
 MUON_BY_TASK = {
-  "addition": {"train.steps": 600, "retrain.train.steps": 400},
+  "addition": {"train.steps": 800, "retrain.train.steps": 400},
   "multiply": {"train.steps": 1000, "retrain.train.steps": 1200},
   "parity": {"train.steps": 500, "retrain.train.steps": 150},
 }
@@ -152,6 +167,7 @@ METHODS_BY_TASK = {
 # here, where there are many lines.
 FIXED = {
   "data.width": "fixed",
+  "train.validation_samples": 512,
   "calibration.lines": "absolute",
   "calibration.directions": (-1, 0, 1),
   "calibration.kappa": 4.5,
@@ -280,6 +296,10 @@ def get_config(preset: str = "addition"):
     }
     changes |= DECODER_ONLY | positions
   has_natural_width = not {"fixed", *PAPERS} & {*options}
+  if method in ("vanilla", "alibi", "rope") and has_natural_width:
+    changes |= MUON_TRAINING
+  if method == "abc" and not has_natural_width:
+    changes |= {"positions.kind": "sinusoidal"}
   if method == "abc" and has_natural_width:
     if task in MUON_BY_TASK:
       changes |= MUON | MUON_BY_TASK[task]

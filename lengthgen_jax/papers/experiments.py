@@ -247,6 +247,9 @@ def eval_fields(
   lengths, samples = (6, 10, 15, 20, 60), (1000,) * 5
   scaffolded = "abc" in parts or any("window" in part for part in parts)
   is_natural = not {"fixed", "paper_model"} & {*parts}  # at size "cpu"
+  if is_natural and size == "cpu":
+    lengths = (1, 3, 6, 7, 8, 10, 15, 20, 60)
+    samples = (1000,) * len(lengths)
   goes_far = scaffolded and is_natural and not has_overrides
   if goes_far and size == "cpu":
     lengths, samples = (*lengths, 200), (*samples, 200)
@@ -257,7 +260,7 @@ def eval_fields(
   elif "decoder_only" in parts:
     # 299 is the least number of samples that shows 99 %: if all are right, the
     # one-sided 95 % lower bound is 0.99.
-    samples = (1000, 1000, 1000, 1000, 299, 299, 299)[: len(lengths)]
+    samples = tuple(1000 if length <= 20 else 299 for length in lengths)
   fields = {"eval.lengths": lengths, "eval.samples": samples}
   fields |= {"eval.frontier": lengths[-1]}
   if goes_far:
