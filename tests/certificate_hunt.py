@@ -81,7 +81,7 @@ def forms() -> list[Form]:
   encoder = {"model.num_encoder_layers": 1}
   encoders = {"model.num_encoder_layers": 2, "model.norm": "post"} | one_layer
   aligned = {"arithmetic.aligned": True}
-  fixed = {"data.width": "fixed", "data.widths": (), "data.fixed_width": 9}
+  fixed = {"data.width": "fixed", "data.fixed_width": 9}
 
   def cyclic(kind: str, period: int, anchor: str) -> dict:
     fields = {"positions.kind": kind, "positions.cyclic_period": period}

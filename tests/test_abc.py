@@ -29,8 +29,6 @@ from lengthgen_jax.training import checkpoint, loop
 
 SMALL = (
   "model.num_encoder_layers=0",
-  "data.widths=(4,5)",
-  "retrain.data.widths=(4,)",
   "train.steps=200",
   "train.chunk=50",
   "train.restarts=0",
@@ -188,8 +186,7 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
     assert path.stat().st_size > 1000 and str(path) in done.stdout
   arrays, meta = file.read(workdirs.bias_path(workdir))
   assert meta["seeds"] == [0, 1]
-  # Two widths, two lengths.
-  assert meta["conditions"] == [[4, 1], [4, 2], [5, 1], [5, 2]]
+  assert meta["conditions"] == [[3, 1], [4, 2]]
   assert arrays["cross_segment"].shape[:3] == (2, 1, 2)  # seed, layer, head
   assert arrays["cross_valid"].any()
 
@@ -416,15 +413,12 @@ def test_no_seed_that_interpolates_is_an_error(whole, tmp_path):
 @pytest.mark.parametrize(
   ("assignment", "words"),
   [
-    ("data.widths=(4,)", "data.widths, like (4, 5, 6)"),
+    ("calibration.lengths=(2,)", "name two or more, like (1, 2)"),
     ("calibration.rule='magic'", "zscore, mass"),
     ("calibration.lengths=(9,)", "data.train_length=2"),
     ("retrain.start='warm'", "fresh, interpolated"),
     ("retrain.start='interpolated'", "same model"),
-    (
-      "retrain.data.widths=(1,)",
-      "retrain.*: data.widths: a width of 1 is too narrow",
-    ),
+    ("retrain.data.shortest=3", "retrain.*: data: wanted shortest"),
     ("retrain.model.num_heads=3", "retrain.*: model.num_heads=3"),
     ("retrain.train.batch_size=0", "retrain.*: train.batch_size=0"),
     ("retrain.train.learning_rate=1e999", "learning_rate=inf"),
@@ -507,8 +501,6 @@ def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
     "--config.model.kind=decoder_only",
     "--config.positions.kind=coordinates",
     "--config.retrain.model.num_decoder_layers=2",
-    "--config.data.widths=(4,5)",
-    "--config.retrain.data.widths=(4,)",
     "--config.seeds=(0,)",
     "--config.train.chunk=20",
     "--config.train.steps=20",

@@ -381,13 +381,14 @@ def test_kept_lines_are_packed_and_empty_heads_are_as_asked(empty):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ends_of_operands_take_two_widths_to_tell_apart(kind):
-  fields = {"calibration.lengths": (1, 2), "data.widths": (4,)}
+  fields = {"calibration.lengths": (2,)}
   for changes, words in (
-    ({}, "at one width: train with two or more data.widths"),
+    ({}, "at one width; name two or more, like (1, 2)"),
     ({"calibration.lengths": (3,)}, "3 exceeds data.train_length=2"),
-    ({"data.widths": (4, 5)}, ""),
+    ({"calibration.lengths": (1, 2)}, ""),
+    ({"calibration.lengths": ()}, ""),
     ({"calibration.lines": "absolute"}, ""),
-    ({"data.width": "fixed", "data.widths": ()}, ""),
+    ({"data.width": "fixed"}, ""),
   ):
     config = untrained.config("addition", kind, fields | changes)
     experiment = untrained.experiment("addition", kind, fields | changes)
@@ -396,22 +397,16 @@ def test_ends_of_operands_take_two_widths_to_tell_apart(kind):
 
 
 def test_what_is_advised_can_be_calibrated():
-  grid = {"data.train_length": 4, "data.shortest": 2, "data.widths": (2, 4)}
-  lengths, widths = "calibration.lengths", "data.widths"
+  grid = {"data.train_length": 4, "data.shortest": 2}
+  lengths = "calibration.lengths"
   for task, fields, words, advised in (
-    ("copy", {lengths: ()}, "=(): name lengths up to", {lengths: (1, 2)}),
-    ("copy", {lengths: (2,)}, ".lengths, like (1, 2)", {lengths: (1, 2)}),
+    ("copy", {lengths: ()}, "two or more, like (1, 2)", {lengths: (1, 2)}),
+    ("copy", {lengths: (2,)}, "two or more, like (1, 2)", {lengths: (1, 2)}),
     (
       "multiply_long",
       grid | {lengths: (4,)},
-      "calibration.lengths, like (2, 4)",
-      {lengths: (2, 4)},
-    ),
-    (
-      "multiply_long",
-      grid | {lengths: (), widths: (4,)},
-      "data.widths, like (3, 4)",
-      {widths: (3, 4)},
+      "two or more, like (3, 4)",
+      {lengths: (3, 4)},
     ),
   ):
     args = task, "decoder_only"

@@ -103,8 +103,7 @@ VALUES = {
   "temperature.stretch=0.5": ["at least 1"],
   "arithmetic.slack=0": ["digit more"],
   "arithmetic.slack=-1": ["negative"],
-  "data.widths=(0,)": ["integers"],
-  "data.widths=(4, 2)": ["2 is too narrow"],
+  "data.short_longest=1": ["every length in turn"],
   "data.buckets=(2,)": ["one width"],
   "data.short_share=1.5": ["[0, 1]"],
   "data.size=5": ["train.batch_size=32"],
@@ -132,7 +131,7 @@ VALUES = {
 
 
 # Of other tasks; of several fields the last one is named.
-FIXED = ("data.width='fixed'", "data.widths=()", "data.fixed_width=8")
+FIXED = ("data.width='fixed'", "data.fixed_width=8")
 LEARNED = ("positions.kind='learned'", "positions.cyclic_period=0")
 CHAINS = ("eval.test_sets=('chain',)", "eval.chains=(9,)")
 REFUSED = {
@@ -155,7 +154,7 @@ REFUSED = {
     ("data.buckets=(6, 3)",): ["rise"],
     ("data.buckets=(3,)",): ["data.train_length=6"],
     ("data.width='fixed'",): ["not padded", "natural"],
-    ("data.numbers='permutation'",): ["not padded", "lengths"],
+    ("data.numbers='permutation'",): ["data.width='fixed'", "lengths"],
     ("train.batch_size=1",): ["too few", "buckets"],
     ("sort.alphabet=1",): ["at least 2"],
     ("sort.repeat_share=2.0",): ["[0, 1]"],
@@ -169,7 +168,6 @@ REFUSED = {
   "multiply_long": {
     ("data.width='fixed'",): [],
     ("data.numbers='permutation'",): [],
-    ("data.widths=(2, 3)",): ["the largest is 3"],
     ("eval.lengths=(20000,)",): ["20000 times 20000 digits"],
   },
   "modular": {
@@ -263,8 +261,8 @@ def test_overrides_show_in_the_method_of_rows():
   assert method(vanilla) == "vanilla"
   words = ("--config.bias.kind=file", "--config.bias.file=a.npz")
   assert method(vanilla, *words) == "vanilla bias.file=a.npz bias.kind=file"
-  words = ("--config.train.steps", "7", "--config.data.widths=(8, 9)")
-  assert method(vanilla, *words) == "vanilla data.widths=(8,9) train.steps=7"
+  words = ("--config.train.steps", "7", "--config.eval.lengths=(8, 9)")
+  assert method(vanilla, *words) == "vanilla train.steps=7"
   assert "bias.allow_leak=True" in method(vanilla, "--config.bias.allow_leak")
   # Nor is a default by another name another method.
   assert method(vanilla, "--config.train.learning_rate=1e-3") == "vanilla"

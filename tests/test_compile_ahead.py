@@ -29,7 +29,6 @@ def test_later_stages_compile_no_large_program_again(tmp_path):
   config.seeds = (0,)
   config.update_from_flattened_dict(
     {
-      "data.widths": (9, 10),
       "model.num_encoder_layers": 0,
       "train.steps": 20,
       "train.chunk": 20,

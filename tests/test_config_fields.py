@@ -27,7 +27,9 @@ HINTED = {"task": "sort", "hints": ("fill",)}
 # Under which other fields a field means something, by its name or section.
 WHERE = {
   "data.fixed_width": ({"data.width": "fixed", "eval.lengths": (6,)}),
-  "data.short_share": {"data.short_longest": 3},
+  "data.numbers": {"data.width": "fixed"},
+  "data.short_longest": {"data.width": "fixed"},
+  "data.short_share": {"data.width": "fixed", "data.short_longest": 3},
   "data.buckets": {"task": "sort"},
   "attention.alpha": {"attention.normalizer": "entmax"},
   "hints": {"task": "sort"},
@@ -39,7 +41,6 @@ WHERE = {
 OTHER = {
   "data.width": "fixed",
   "data.buckets": (3, 6),
-  "data.widths": (11, 12),
   "data.size": 1000,
   "data.short_longest": 3,
   "data.train_length": 5,
@@ -118,7 +119,6 @@ def test_every_field_changes_what_a_run_is_made_of(field):
 # Where a field with a condition changes nothing, and where it does. The second
 # stage of ABC has no positions, no encoder, and a bias from a file.
 NOTHING = {
-  "data.widths": {"data.width": "fixed", "eval.lengths": (6,)},
   "model.num_encoder_layers": {"model.kind": "decoder_only"},
   "model.norm_kind": {"model.norm": "none"},
   "positions.source_anchor": {"model.kind": "decoder_only"},
@@ -133,7 +133,9 @@ NOTHING = {
 SOMETHING = {
   "train.adam_learning_rate": {"train.optimizer": "muon"},
   "data.fixed_width": {"data.width": "fixed"},
-  "data.short_share": {"data.short_longest": 3},
+  "data.numbers": {"data.width": "fixed"},
+  "data.short_longest": {"data.width": "fixed"},
+  "data.short_share": {"data.width": "fixed", "data.short_longest": 3},
   "eval.scratchpad": {"task": "multiply_long"},
   "mixing.kind": HINTED,
   "mixing.weights": HINTED | {"mixing.kind": "weighted"},

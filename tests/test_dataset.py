@@ -142,17 +142,27 @@ KEY = jax.random.key(0)
 def sorting_set(name="sort", size=0, seed=0, lengths=SKEWED):
   hint = plain.HINT_KINDS.get(name, (None,))[0]
   task = plain.make_task(hint or TASKS[name], repeat_share=0.0)
-  return Dataset(task, "decoder_only", lengths, (), "lengths", size, seed)
+  return Dataset(
+    task, "decoder_only", lengths, (), False, "lengths", size, seed
+  )
 
 
 def number_set(
-  name="addition", numbers="lengths", size=0, seed=0, widths=(22,), last=5
+  name="addition",
+  numbers="lengths",
+  size=0,
+  seed=0,
+  widths=(22,),
+  last=5,
+  natural=False,
 ):
   task, lengths = (
     plain.make_task(TASKS[name]),
     Lengths(1, last, last, 0.8, (last,)),
   )
-  return Dataset(task, "encoder_decoder", lengths, widths, numbers, size, seed)
+  return Dataset(
+    task, "encoder_decoder", lengths, widths, natural, numbers, size, seed
+  )
 
 
 def same(a, b) -> bool:
@@ -245,6 +255,25 @@ def test_widths_are_taken_in_turn_and_examples_padded_to_the_widest():
   assert numbers[0] == numbers[1]  # an example is the same at every width
   sampled = data.sample(KEY, 4, 0, jnp.int32(1))
   assert (sampled.prompt_length == sizes[0](9)).all()
+
+
+@pytest.mark.parametrize("name", ("addition", "multiply", "parity"))
+def test_a_natural_width_is_that_of_the_longest_operand(name):
+  task = plain.make_task(TASKS[name])
+  widths = tuple(range(1 + task.slack, 5 + task.slack))
+  data = number_set(name, widths=widths, last=4, natural=True)
+  for width_index, width in enumerate(widths):
+    batch = data.sample(KEY, 512, 0, jnp.int32(width_index))
+    assert (batch.prompt_length == task.prompt_size(width)).all()
+    # Numbers of all operands, whose leading digits may be zeros.
+    numbers = np.array(values(task, batch)).reshape(512, -1)
+    longest = numbers[:, task.long_operands].max(axis=1)
+    assert (longest < task.base ** (width - task.slack)).all()
+    assert np.mean(longest >= task.base ** (width - task.slack - 1)) > 0.4
+    if name == "addition":  # each operand is the longer one as often
+      assert 0.3 < np.mean(numbers[:, 0] > numbers[:, 1]) < 0.7
+    if name == "multiply":
+      assert (numbers[:, 1] < 10).all()
 
 
 # The papers' numbers.
@@ -430,15 +459,12 @@ def test_an_experiment_samples_the_heads_own_task():
 
 def test_data_fields_of_a_config_reach_the_data():
   config = default_config("addition")
-  config.data.update(size=1000, seed=5, train_length=4, widths=(6, 8))
+  config.data.update(size=1000, seed=5, train_length=4, shortest=3)
   config.eval.lengths = (4,)
   (data,) = build(config).data
-  assert (data.size, data.seed, data.widths) == (1000, 5, (6, 8))
-  assert data.lengths == Lengths(1, 4, 4, 0.8, (4,))
-  assert build(config).num_widths == 2 and data.bound(0) == 8
-  config.positions.cyclic_period = 3
-  config.data.widths = ()
-  assert build(config).data[0].widths == (6, 7, 8)  # every phase of the index
+  assert (data.size, data.seed, data.widths) == (1000, 5, (5, 6))
+  assert data.lengths == Lengths(3, 4, 4, 0.8, (4,))
+  assert build(config).num_widths == 2 and data.bound(0) == 6
   config.data.width = "fixed"
   config.data.fixed_width = 30
   assert build(config).data[0].widths == (30,)
@@ -513,7 +539,6 @@ def check_refused(config, field, value, words):
     ("sort.count_ties", 1.5, "[0, 1]"),
     ("sort.repeat_share", -0.1, "[0, 1]"),
     ("data.width", "fixed", "choose 'natural'"),
-    ("data.widths", (8,), "choose ()"),
     ("data.numbers", "permutation", "choose 'lengths'"),
     ("data.buckets", (5, 9), "data.train_length"),
     ("data.buckets", (6, 3), "must rise"),
@@ -540,20 +565,17 @@ def test_bad_configs_of_sorting_are_refused(field, value, words):
   [
     ("task", "sum", "successor, addition"),
     ("hints", ("successor",), "tasks with hints are sort, increment"),
-    ("data.widths", (6,), "too narrow"),
-    ("data.widths", (0,), "from 1 on"),
+    ("data.short_longest", 3, "every length in turn"),
     ("data.buckets", (3, 6), "choose ()"),
     ("arithmetic.slack", -1, "must not be negative"),
     ("arithmetic.slack", 0, "one digit more"),
     ("data.numbers", "primes", "permutation"),
-    ("data.numbers", "permutation", "data.widths"),
+    ("data.numbers", "permutation", "data.width='fixed'"),
     ("eval.test_sets", ("sorted",), "equal, unequal, carry"),
   ],
 )
 def test_bad_configs_of_arithmetic_are_refused(field, value, words):
   config = arithmetic.get_config("addition,vanilla")
-  if value == "permutation":  # seven digits do not fit
-    config.data.widths = (7,)
   check_refused(config, field, value, words)
 
 

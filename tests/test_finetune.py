@@ -31,7 +31,7 @@ def examples(batch) -> list[tuple]:
 
 # Of a task: fields, inputs, and the bound of their items.
 SETS = {
-  "addition": ({"data.widths": (4, 5)}, ["99+99", "1+2", "55+45"], 5),
+  "addition": ({}, ["99+99", "12+2", "55+45"], 4),
   "modular": ({"data.train_length": 4}, ["6 6 1", "3", "5 4 0 2"], 4),
 }
 
@@ -64,10 +64,13 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
     (((batch, _),),) = draw_batches(spec, step_spec, seed, step, replay)
     return batch
 
-  for step in (0, 1):
+  if task == "addition":  # rounds of width 3 have no room for these inputs
+    narrow = examples(batch_of(1, 0, replay))
+    assert narrow == examples(batch_of(1, 0, None))
+  for step in (1, 3):
     fresh = batch_of(1, step, None)
     mixed = batch_of(1, step, replay)
-    typed = dataset.parsed_batch(experiment.task, kind, parsed, 4 + step, bound)
+    typed = dataset.parsed_batch(experiment.task, kind, parsed, 4, bound)
     tokens, replayed = examples(mixed), examples(typed)
     assert set(tokens[:count]) == set(replayed) and len(set(replayed)) == 3
     assert tokens[count:] == examples(fresh)[count:]
@@ -108,7 +111,7 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   of_all_seeds = shared_lines([Line(WHOLE, LEFT, 1, 0)], 2)
   section = untrained.config().finetune
   section.update(steps=7, share=0.5)
-  fields = {"data.widths": (6,)}
+  fields = {}
   experiment = untrained.experiment("addition", fields=fields)
   config = untrained.config("addition", fields=fields)
   run = loop.Run(
@@ -202,7 +205,7 @@ def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:
   failing, thin = ([f"{i}+{i}" for i in range(count)] for count in counts)
   inputs = {"0": {"failing": failing, "thin": thin}}
   (folder / workdir.TRAINING_INPUTS).write_text(json.dumps(inputs))
-  config = untrained.config(fields={"data.widths": (6,)} | (fields or {}))
+  config = untrained.config(fields=fields or {})
   run = loop.Run(
     experiment=build(config),
     train=optimizer.TrainConfig(**config.train),

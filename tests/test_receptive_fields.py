@@ -216,7 +216,7 @@ def test_the_widths_surveyed_follow_every_layer_of_every_site(kind, encoder):
 
 
 def test_a_fixed_width_is_the_only_one():
-  fields = {"data.width": "fixed", "data.fixed_width": 9, "data.widths": ()}
+  fields = {"data.width": "fixed", "data.fixed_width": 9}
   experiment, _ = model("addition", fields=tuple(fields.items()))
   assert list(SequenceSurvey(experiment, {}).sizes()) == [9]
 

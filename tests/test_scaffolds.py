@@ -216,13 +216,13 @@ def test_matrices_are_cut_to_size_and_causal():
 # Training along lines.
 
 
-def windowed(width: int, **fields):
+def windowed(length: int, **fields):
   """(experiment, scaffold) of an ABS run without positions."""
   fields = {
     "bias.kind": "window",
     "model.num_encoder_layers": 0,
     "positions.kind": "none",
-    "data.widths": (width,),
+    "data.train_length": length,
   } | fields
   config = untrained.config("addition", "encoder_decoder", fields)
   experiment = untrained.experiment("addition", "encoder_decoder", fields)
@@ -230,18 +230,18 @@ def windowed(width: int, **fields):
 
 
 def test_training_follows_lines_where_rows_see_few_of_many_keys():
-  experiment, lines = windowed(12)
+  experiment, lines = windowed(10)
   plan = experiment.sparse_training_plan(lines)
   assert dict(plan.dense_heads) == {"self": ((),), "cross": ((),)}
   assert experiment.sparse_training_plan({}) is None
-  narrow = windowed(4)[0]  # five keys, six lines
+  narrow = windowed(2)[0]  # five keys, six lines
   assert narrow.sparse_training_plan(lines) is None
-  additive = windowed(12, **{"positions.kind": "alibi"})[0]
+  additive = windowed(10, **{"positions.kind": "alibi"})[0]
   assert additive.sparse_training_plan(lines) is None
 
 
 def test_attention_is_dense_where_segments_are_too_many(monkeypatch):
-  experiment, lines = windowed(12)
+  experiment, lines = windowed(10)
   assert len(experiment.site_segments["self"]) == 4
   for most, supported in ((4, True), (3, False)):
     monkeypatch.setattr("lengthgen_jax.experiment.MAX_SEGMENTS", most)
@@ -252,7 +252,7 @@ def test_attention_is_dense_where_segments_are_too_many(monkeypatch):
 
 def test_seeds_follow_lines_together():
   """The same heads see everything in all seeds, or every pair is taken."""
-  experiment, lines = windowed(12)
+  experiment, lines = windowed(10)
   lines = jax.tree.map(lambda x: np.concatenate([x, x]), lines)
   first_head = np.array([[True, False]])
   for second_seed, dense_heads in ((first_head, ((0,),)), (~first_head, None)):
@@ -267,7 +267,7 @@ def test_seeds_follow_lines_together():
 
 def test_a_step_along_lines_is_that_of_all_pairs():
   """With dropout: the loss that training sees, and its gradient."""
-  experiment, lines = windowed(12, **{"model.dropout_rate": 0.3})
+  experiment, lines = windowed(10, **{"model.dropout_rate": 0.3})
   plan, lines = experiment.sparse_training_plan(lines), of_seed(lines, 0)
   params = untrained.params(experiment)
   batch = untrained.typed(experiment, "12+34", "99+1", "0+805", width=12)

@@ -322,7 +322,7 @@ def test_seed_with_dropout_is_the_same_whatever_stands_beside_it(tiny_config):
 def test_every_width_is_trained_in_its_turn():
   """One program pads to the widest; what is padded has no gradient."""
   config = get_config("successor")
-  config.data.widths = (3, 5)
+  config.data.train_length = 2
   config.positions.kind = "learned"
   config.model.update(norm="post", activation="gelu", num_encoder_layers=0)
   config.model.dropout_rate = 0.0
@@ -340,7 +340,7 @@ def test_every_width_is_trained_in_its_turn():
   )
   before = table(params)
   compiled = take_step._cache_size()
-  for step, width in ((0, 3), (1, 5)):
+  for step, width in ((0, 3), (1, 4)):
     params, opt_state, loss = take_step(
       spec, step_spec, params, opt_state, step
     )
@@ -398,7 +398,8 @@ MODELS = {
       "model.norm": "block_end",
       "model.activation": "gelu",
       "data.numbers": "permutation",
-      "data.widths": (8,),
+      "data.width": "fixed",
+      "data.fixed_width": 8,
       "bias.windowed_encoder": True,
       "positions.kind": "rope",
     },

@@ -89,7 +89,7 @@ def test_workdir_of_another_config_is_refused(trained):
 
 
 def test_pipeline_in_a_workdir_of_one_training_is_refused(tmp_path):
-  config = changed("data.widths=(4, 5)", preset="successor,abc")
+  config = changed(preset="successor,abc")
   workdirs.open_workdir(config, tmp_path, "train")
   (tmp_path / "checkpoints").mkdir()
   line = refused("abc", config, tmp_path)

@@ -4,7 +4,6 @@
 import pathlib
 
 from lengthgen_jax.config import default_config, load_presets
-from lengthgen_jax.tasks import TASKS
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 arithmetic, increment, sorting = (
@@ -65,10 +64,8 @@ def shrink(config):
   config.seeds = (0, 1)
   config.data.update(train_length=2, buckets=())
   config.sort.alphabet = 5
-  if not TASKS[config.task].ragged:
-    config.data.widths = (9,) if "parity" in config.task else (4,)
-  if config.task == "multiply_long":  # its numbers fill their width
-    config.data.widths = (2,)
+  if config.task == "multiply_long":
+    config.data.shortest = 2
   config.model.update(emb_dim=16, num_heads=2, mlp_dim=32, num_decoder_layers=1)
   config.train.update(
     batch_size=32,

@@ -101,34 +101,31 @@ def _check_scaffold(
 
 
 def print_closed_rows(run: loop.Run) -> None:
-  """Prints a note for each decoder site and training width at which some scored
-  rows of the run's scaffold have all keys closed; all seeds, layers and heads
-  count."""
+  """Prints a note for each decoder site at which some scored rows of the run's
+  scaffold have all keys closed at the last width of training; all seeds, layers
+  and heads count."""
   experiment, scaffold = run.experiment, run.scaffold
   if not scaffold:
     return
   num_seeds = max(len(jax.tree.leaves(tree)[0]) for tree in scaffold.values())
-  seed_scaffolds = [
-    lines.of_seed(scaffold, index) for index in range(num_seeds)
-  ]
   longest = dataset.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
-  for width_index in range(experiment.num_widths):
-    key, head = jax.random.key(0), experiment.task.name
-    batch = experiment.sample(key, head, longest, width_index)
-    scored_T = np.asarray(batch.weight[0]) > 0
-    closed_masks = [
-      _closed_rows(experiment, seed_scaffold, batch)
-      for seed_scaffold in seed_scaffolds
-    ]
-    for site in sorted(closed_masks[0]):
-      closed_count = sum(
-        int(mask[site][..., scored_T].sum()) for mask in closed_masks
+  batch = experiment.sample(
+    jax.random.key(0), experiment.task.name, longest, experiment.num_widths - 1
+  )
+  scored_T = np.asarray(batch.weight[0]) > 0
+  closed_masks = [
+    _closed_rows(experiment, lines.of_seed(scaffold, index), batch)
+    for index in range(num_seeds)
+  ]
+  for site in sorted(closed_masks[0]):
+    closed_count = sum(
+      int(mask[site][..., scored_T].sum()) for mask in closed_masks
+    )
+    if closed_count:
+      print_note(
+        f"bias: {closed_count} rows of {site}-attention have nothing open, of"
+        f" {int(scored_T.sum())} in each head; their context vector is zero"
       )
-      if closed_count:
-        print_note(
-          f"bias: {closed_count} rows of {site}-attention have nothing open, of"
-          f" {int(scored_T.sum())} in each head; their context vector is zero"
-        )
 
 
 @partial(jax.jit, static_argnums=0)

@@ -415,8 +415,9 @@ class Dataset:
     allowed = jnp.arange(len(longest)) < replay["count"]
     if self.natural:
       allowed &= longest == width - self.task.slack
-    weights = jnp.where(allowed, 0.0, -jnp.inf)
-    drawn = jax.random.categorical(key, weights, shape=(count,))
+    total = jnp.cumsum(allowed)
+    number = jax.random.randint(key, (count,), 1, total[-1] + 1)
+    drawn = jnp.searchsorted(total, number)  # of this number among the allowed
     replayed = pack(
       self.kind,
       self.task,
