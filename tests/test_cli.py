@@ -248,8 +248,7 @@ def test_config_without_a_field_is_refused(tmp_path):
 
 def method(*words) -> str:
   """What rows of a command's run are called."""
-  with command.parsed(*words):
-    config = main.chosen_config()
+  with command.parsed(*words) as (_, config):
     experiment = build.build(config)
   model = types.SimpleNamespace(
     experiment=experiment, seed=0, step=1, stopped_at=-1
