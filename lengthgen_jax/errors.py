@@ -97,13 +97,12 @@ def one_line(error: Exception) -> str:
 
 def machine_error(error: BaseException) -> str:
   """Returns a line for an error that comes from the machine: too little memory,
-  no such device, a file that cannot be written; "" for any other."""
+  or a file that cannot be written; "" for any other."""
   text = str(error)
   line = (text.splitlines() or ["out of memory"])[0].rstrip(". ")
   if "RESOURCE_EXHAUSTED" in text or isinstance(error, MemoryError):
     return f"{line}. Lower train.batch_size or, in tests, eval.memory_mb"
-  is_backend = "Unable to initialize backend" in text
-  return line if is_backend or isinstance(error, OSError) else ""
+  return line if isinstance(error, OSError) else ""
 
 
 def quoted(text: str) -> str:

@@ -307,6 +307,8 @@ def dispatch(
   }
   stopwatch.watch_compilation()
   with multihost_context(mode):
+    if config is not None and mode != "report":
+      start_devices()
     arguments = config, folder, *extra_arguments.get(mode, ())
     exit_code = mode_function(mode)(*arguments)
   if mode in TIMED_MODES and hosts.is_primary():
@@ -364,6 +366,25 @@ def open_pretrained(
     workdir.open_pretrained(config, folder)
   elif has_workdir:
     workdir.check_usable(folder, config.pretrained)
+
+
+def start_devices() -> None:
+  """Starts JAX's devices, before any work is done.
+
+  Raises:
+    UsageError: there is none of the kind that JAX_PLATFORMS names.
+  """
+  import jax
+
+  try:
+    jax.devices()
+  except (AssertionError, RuntimeError) as error:  # by the kind of device
+    platforms = jax.config.values["jax_platforms"]
+    raise UsageError(
+      f"JAX_PLATFORMS={platforms}: JAX has no such device here"
+      " (jax[cuda12] is for GPUs, jax[tpu] for TPUs); without JAX_PLATFORMS it"
+      " takes what there is"
+    ) from error
 
 
 def multihost_context(mode: str) -> contextlib.AbstractContextManager:

@@ -74,8 +74,8 @@ def test_flags_take_one_dash_too(tmp_path):
 
 
 def test_mistake_leaves_the_process_with_one_line_too(tmp_path):
-  done = run(TINY, "--config.train.stepz=3")
-  assert "train.stepz" in refusal(done) and done.returncode == 2
+  done = run(TINY, "--wrkdir=x")
+  assert "wrkdir" in refusal(done) and done.returncode == 2
   done = run(TINY, f"--workdir={tmp_path / 'run'}", "--config.seeds=a")
   assert "seeds=('a',)" in refusal(done) and done.returncode == 1
   assert not (tmp_path / "run").exists()
