@@ -167,9 +167,11 @@ def split_assignments(words: list[str]) -> tuple[list[str], list[str]]:
     if not match or match[1] and equals:
       others.append(word)
       continue
-    if not equals:
-      is_value = words and re.match(r"[^-]|-[\d.]", words[0])
-      value = words.pop(0) if is_value and not match[1] else str(not match[1])
+    if match[1]:
+      value = "false"
+    elif not equals:
+      is_switch = not words or re.match(r"-[^\d.]", words[0])
+      value = "true" if is_switch else words.pop(0)
     values[match[2]] = value
   return [f"{field}={value}" for field, value in values.items()], others
 
@@ -237,32 +239,31 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
       fills in.
   """
   model, spec, workdir = _MODEL.value, _CONFIG.value, _path(_WORKDIR)
-  if model is not None:
-    check(model, "--model is empty: see --mode=models")
-    check(spec is None, "--model has a config of its own: leave --config out")
-    from lengthgen_jax.pretrained.files import get_config
-
-    if model.startswith("~"):
-      model = str(local_path("--model", model))
-    preset = get_config(model)
-  elif spec is not None:
-    from lengthgen_jax.config.files import load_config
-
-    preset = load_config(spec)
-  elif workdir and (workdir / "config.json").is_file():
-    from lengthgen_jax.config.files import get_config
-
-    preset = get_config(workdir / "config.json")
-  else:
+  has_saved = workdir is not None and (workdir / "config.json").is_file()
+  if model is None and spec is None and not has_saved:
     check(
       not assignments,
       "--config.field=... needs --config=FILE (or --model, or a trained"
       " --workdir)",
     )
     return None
-  from lengthgen_jax.config.files import with_assignments
+  check(model != "", "--model is empty: see --mode=models")
+  check(
+    model is None or spec is None,
+    "--model has a config of its own: leave --config out",
+  )
+  from lengthgen_jax.config import files
+  from lengthgen_jax.pretrained import files as pretrained
 
-  return with_assignments(preset, assignments)
+  if model is not None:
+    is_below_home = model.startswith("~")
+    name = str(local_path("--model", model)) if is_below_home else model
+    preset = pretrained.get_config(name)
+  elif spec is not None:
+    preset = files.load_config(spec)
+  else:
+    preset = files.get_config(f"{workdir}/config.json")
+  return files.with_assignments(preset, assignments)
 
 
 def dispatch(
@@ -372,18 +373,18 @@ def start_devices() -> None:
   """Starts JAX's devices, before any work is done.
 
   Raises:
-    UsageError: there is none of the kind that JAX_PLATFORMS names.
+    UsageError: JAX_PLATFORMS names a kind of which none can be started.
   """
   import jax
 
   try:
     jax.devices()
   except (AssertionError, RuntimeError) as error:  # by the kind of device
-    platforms = jax.config.values["jax_platforms"]
+    platforms = jax.config.values["jax_platforms"] or ""
+    reason = str(error).partition("\n")[0] or "JAX has none"
     raise UsageError(
-      f"JAX_PLATFORMS={platforms}: JAX has no such device here"
-      " (jax[cuda12] is for GPUs, jax[tpu] for TPUs); without JAX_PLATFORMS it"
-      " takes what there is"
+      f"JAX_PLATFORMS={platforms}: no such device here ({reason}); GPUs need"
+      " jax[cuda12], TPUs jax[tpu]"
     ) from error
 
 

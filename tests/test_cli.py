@@ -190,7 +190,7 @@ def test_a_flag_file_is_read_like_the_command_line(tmp_path):
 def test_a_device_that_is_not_there_is_one_line(platform):
   env = os.environ | {"JAX_PLATFORMS": platform}
   line = refusal(run("--mode=predict", "--model=addition", env=env))
-  assert f"JAX_PLATFORMS={platform}: JAX has no such device" in line
+  assert f"JAX_PLATFORMS={platform}: no such device here" in line
 
 
 def test_an_error_of_the_disk_is_one_line(monkeypatch):
