@@ -282,7 +282,9 @@ def check_numerics(root: pathlib.Path) -> int:
   margins = []
   for folder in (workdir, cpu_workdir):
     path = folder / "certificate.json"
-    certificates = json.loads(path.read_text()) if path.exists() else {}
+    certificates = (
+      json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    )
     margins.append(certificates.get("0", {}).get("margin"))
     check(margins[-1] is not None, f"{path}: no margin of seed 0")
   print(

@@ -31,6 +31,7 @@ import json
 import os
 import pathlib
 import queue
+import re
 import shlex
 import signal
 import subprocess
@@ -40,7 +41,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
+from lengthgen_jax.errors import (  # noqa: E402
+  Parser,
+  UsageError,
+  check,
+  workdir_path,
+)
 
 # A file in the workdir of a job that succeeded: the arguments of the job.
 DONE = "sweep.json"
@@ -94,7 +100,7 @@ def main() -> None:
       workdir.mkdir(parents=True, exist_ok=True)  # some modes make none
       # It is renamed when it is whole, because writing may be interrupted.
       new = workdir / f"new_{DONE}"
-      new.write_text(json.dumps(pending[workdir]) + "\n")
+      new.write_text(json.dumps(pending[workdir]) + "\n", encoding="utf-8")
       new.replace(workdir / DONE)
   except KeyboardInterrupt:
     print("stopped; the same command goes on from here", file=sys.stderr)
@@ -108,9 +114,9 @@ def parse(words: list[str]) -> argparse.Namespace:
   """Returns the parsed flags of a command line.
 
   Raises:
-    UsageError: a flag is unknown, missing or malformed, --devices is not valid,
-      or two files of --config have the same stem. What else --grid and --config
-      say is checked by each run.
+    UsageError: a flag is unknown, missing or malformed, --devices or --root is
+      not valid, two files of --config have the same stem, or two points the
+      same workdir. What else --grid and --config say is checked by each run.
   """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -137,6 +143,10 @@ def parse(words: list[str]) -> argparse.Namespace:
     "--config: two files of the same name would share their workdirs; give each"
     " a sweep of its own",
   )
+  workdir_path("--root", args.root)
+  workdirs = [str(workdir) for workdir, _ in jobs(args)]
+  shared = sorted({x for x in workdirs if workdirs.count(x) > 1})
+  check(not shared, f"--grid: several points would share {', '.join(shared)}")
   kinds = ", ".join(BIND_COMMANDS)
   for device in args.devices if args.devices != [""] else []:
     kind, _, number = device.partition(":")
@@ -168,7 +178,8 @@ def workdir_name(
 ) -> str:
   """Returns the name of a point's workdir below --root.
 
-  A "/" in a value becomes "_", so that the name is that of one folder.
+  What is no letter, digit or one of . + - in a value becomes "_", so that the
+  name is that of one folder, and one that checkpoints can be read from.
 
   Args:
     config: FILE or FILE:PRESET.
@@ -180,14 +191,17 @@ def workdir_name(
   words = [pathlib.Path(path).stem] if several_files or not preset else []
   words += [preset.replace(",", "-")] if preset else []
   for field, value in values:
-    words.append(f"{field.rpartition('.')[2]}={value}".replace("/", "_"))
+    value = re.sub(r"[^\w.+-]+", "_", value).strip("_")
+    words.append(f"{field.rpartition('.')[2]}={value}")
   return "-".join(words)
 
 
 def is_done(workdir: pathlib.Path, arguments: list[str]) -> bool:
   """Returns whether a job with the same arguments succeeded in this workdir."""
   path = workdir / DONE
-  return path.exists() and json.loads(path.read_text()) == arguments
+  return (
+    path.exists() and json.loads(path.read_text(encoding="utf-8")) == arguments
+  )
 
 
 def command(arguments: list[str], slot: Slot) -> list[str]:
@@ -280,7 +294,7 @@ def start(words: list[str], workdir: pathlib.Path | None) -> subprocess.Popen:
   if workdir is None:
     return subprocess.Popen(words)
   workdir.mkdir(parents=True, exist_ok=True)
-  with open(workdir / "log.txt", "a") as log:
+  with open(workdir / "log.txt", "a", encoding="utf-8") as log:
     return subprocess.Popen(
       words, stdin=subprocess.DEVNULL, stdout=log, stderr=log
     )

@@ -4,6 +4,7 @@ compilation, and compilation in the background."""
 import contextlib
 import functools
 import hashlib
+import os
 import pathlib
 import platform
 import threading
@@ -24,17 +25,24 @@ def set_cache(folder: str) -> None:
   or an earlier call, takes precedence.
 
   Args:
-    folder: the folder, which may begin with ~; if it is "", no cache is set.
+    folder: the folder, which may begin with ~; if it is "", or ~ and there is
+      no home folder, no cache is set.
   """
-  if folder and not jax.config.values["jax_compilation_cache_dir"]:
-    cpuinfo = pathlib.Path("/proc/cpuinfo")
-    cpu_lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+  if jax.config.values["jax_compilation_cache_dir"]:
+    return
+  folder = os.path.expanduser(folder)
+  if folder and not folder.startswith("~"):
+    cpuinfo, text = pathlib.Path("/proc/cpuinfo"), ""
+    if cpuinfo.exists():
+      text = cpuinfo.read_text(encoding="utf-8")
     features = {
-      line for line in cpu_lines if line.startswith(("flags", "Features"))
+      line
+      for line in text.splitlines()
+      if line.startswith(("flags", "Features"))
     }
     cpu = f"{platform.machine()}{platform.processor()}{sorted(features)}"
     name = hashlib.sha256(cpu.encode()).hexdigest()[:8]
-    path = pathlib.Path(folder).expanduser() / name
+    path = pathlib.Path(folder) / name
     jax.config.update("jax_compilation_cache_dir", str(path))
     # Cache every program, however quickly it compiles.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

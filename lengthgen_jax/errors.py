@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import pathlib
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
@@ -47,13 +48,61 @@ def check_probability(field: str, value: float) -> None:
   check(0.0 <= value <= 1.0, f"{field}={value}: must be in [0, 1]")
 
 
-def out_of_memory(error: BaseException) -> str:
-  """Returns a line for an error of too little memory, "" for any other."""
+def local_path(name: str, path: str | pathlib.Path) -> pathlib.Path:
+  """Returns a path that a person typed, with ~ expanded.
+
+  Args:
+    name: what the path is of, for messages: "--workdir".
+    path: the path.
+
+  Raises:
+    UsageError: it is a URL, or there is no home folder for ~.
+  """
+  check(
+    "://" not in str(path),
+    f"{name}={path}: must be a local path; launch/tpu_vm.sh"
+    " --bucket=NAME/PATH runs with a workdir in a storage bucket",
+  )
+  try:
+    return pathlib.Path(path).expanduser()
+  except RuntimeError as error:
+    raise UsageError(f"{name}={path}: there is no home folder") from error
+
+
+def workdir_path(name: str, path: str | pathlib.Path) -> pathlib.Path:
+  """Returns what `local_path` does, of the path of a workdir.
+
+  Raises:
+    UsageError: as in `local_path`; or the absolute path has a character that
+      Orbax takes for a pattern when it reads a checkpoint.
+  """
+  workdir = local_path(name, path)
+  absolute = str(workdir.absolute())
+  check(
+    not set(absolute) & set("[]*?\\"),
+    f"{name}: choose a path without [ ] * ? and \\, which checkpoints cannot be"
+    f" read from, not {absolute}",
+  )
+  return workdir
+
+
+def one_line(error: Exception) -> str:
+  """Returns the first line of an error's message, after the name of its class
+  unless the message is meant for users."""
+  first = (str(error).strip().splitlines() or [""])[0]
+  if isinstance(error, UsageError | ValueError) and first:
+    return first
+  return f"{type(error).__name__}: {first}"
+
+
+def machine_error(error: BaseException) -> str:
+  """Returns a line for an error that comes from the machine: too little memory,
+  or a file that cannot be written; "" for any other."""
   text = str(error)
-  if "RESOURCE_EXHAUSTED" not in text and not isinstance(error, MemoryError):
-    return ""
-  first = (text.splitlines() or ["out of memory"])[0].rstrip(". ")
-  return f"{first}. Lower train.batch_size or, in tests, eval.memory_mb"
+  line = (text.splitlines() or ["out of memory"])[0].rstrip(". ")
+  if "RESOURCE_EXHAUSTED" in text or isinstance(error, MemoryError):
+    return f"{line}. Lower train.batch_size or, in tests, eval.memory_mb"
+  return line if isinstance(error, OSError) else ""
 
 
 def quoted(text: str) -> str:

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Iterator
 from typing import NoReturn
 
-from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
+from lengthgen_jax.errors import Interrupted, UsageError, check, machine_error
 
 HEARTBEAT = 30  # seconds without a sign of life after which a process is lost
 LOST = (
@@ -184,7 +184,7 @@ def _connect(
     raise UsageError(f"{address}: {reason}") from error
   _is_connected = True
   if not is_primary():
-    sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 class _Ending:
@@ -207,8 +207,8 @@ class _Ending:
     self._standard_error = os.dup(2)
     sys.stdout.flush()
     sys.stderr.flush()
-    sys.stdout = os.fdopen(os.dup(1), "w", buffering=1)
-    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    sys.stdout = os.fdopen(os.dup(1), "w", buffering=1, errors="replace")
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="replace")
     os.dup2(log_descriptor, 1)
     os.dup2(log_descriptor, 2)
     abort = lambda signal_number: self.exit_lost()
@@ -226,11 +226,11 @@ class _Ending:
     if isinstance(error, KeyboardInterrupt):
       os.unlink(self.log)
       os._exit(130)
-    message = out_of_memory(error) or str(error)
+    message = machine_error(error) or str(error)
     if isinstance(error, UsageError):
       if is_multihost() and is_primary():
         time.sleep(2)  # let the others report it too
-    elif not out_of_memory(error):
+    elif not machine_error(error):
       message = "".join(traceback.format_exception(error))
       # The runtime's errors, of whatever class, begin like "UNKNOWN: ...".
       if re.match("[A-Z_]+: ", str(error)):

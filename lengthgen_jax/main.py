@@ -10,20 +10,27 @@ Examples:
   echo 123+456 | lengthgen --mode=predict --model=addition
 """
 
-import argparse
 import contextlib
 import importlib
+import io
 import pathlib
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from absl import app, flags, logging
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
 from lengthgen_jax import hosts, stopwatch
-from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
+from lengthgen_jax.errors import (
+  Interrupted,
+  UsageError,
+  check,
+  local_path,
+  machine_error,
+  workdir_path,
+)
 
 # Each mode is a module of pipelines/, but "bench" is one of benchmark/. It is
 # imported when it is run, so that --help does not wait for JAX.
@@ -43,13 +50,12 @@ MODES = {
   "export": "write a trained model of a workdir to --export_to",
 }
 
-_CONFIG = config_flags.DEFINE_config_file(
+_CONFIG = flags.DEFINE_string(
   "config",
   None,
   "Config file, with a preset after a colon: configs/arithmetic.py:addition,"
   "window_cpi. Change fields with --config.field=value. May be left out if"
   " --workdir has been trained.",
-  lock_config=True,
 )
 _WORKDIR = flags.DEFINE_string(
   "workdir", None, "Folder of the run: checkpoints, results, figures."
@@ -112,6 +118,9 @@ MULTIHOST_MODES = ("train", "abc", "evaluate", "calibrate", "certify")
 
 def run() -> None:
   """Runs the program `lengthgen`."""
+  for stream in sys.stdout, sys.stderr:
+    if isinstance(stream, io.TextIOWrapper):  # it is None where it is closed
+      stream.reconfigure(errors="replace")  # of signs that it cannot show
   # --help shows the flags and the docstring of the script that was started.
   for flag in flags.FLAGS.get_flags_for_module(__name__):
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
@@ -122,98 +131,55 @@ def run() -> None:
 def parse_flags(argv: list[str]) -> list[str]:
   """Parses the command line.
 
-  If it is wrong, the program ends with one line and exit code 2. (A --flagfile
-  that cannot be opened fails before, when this module is imported.)
+  If it is wrong, the program ends with one line and exit code 2.
 
   Args:
     argv: the program's name and its arguments.
 
   Returns:
-    The arguments that are no flags: the program's name alone.
+    The program's name, and "field=value" for every config field that is set.
   """
   try:
-    # config_flags looks for overrides in sys.argv, not in its argument.
-    sys.argv = move_config_first(argv)
-    arguments = flags.FLAGS(sys.argv)
-    check(
-      len(arguments) == 1,
-      f"{' '.join(arguments[1:])!r} is no flag: see --help",
-    )
-    return arguments
-  except Exception as error:
-    fail(_one_line(error), 2)
+    flags.FLAGS.set_gnu_getopt()  # flags may stand behind other words
+    _, *words = flags.FLAGS(argv, known_only=True)
+    assignments, words = split_assignments(words)
+    # Words that remain are wrong, and absl knows which flags are like them.
+    _, *words = flags.FLAGS([argv[0], *words])
+    check(not words, f"{' '.join(words)!r} is no flag: see --help")
+    return [argv[0], *assignments]
+  except (flags.Error, UsageError, ValueError) as error:
+    fail(str(error).splitlines()[0], 2)
 
 
-def _one_line(error: Exception) -> str:
-  """Returns the first line of an error's message, after the name of its class
-  unless the message is meant for users."""
-  lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-  if isinstance(error, UsageError | flags.Error | ValueError):
-    return lines[0] if lines else repr(error)
-  return f"{type(error).__name__}: {lines[0] if lines else ''}"
+def split_assignments(words: list[str]) -> tuple[list[str], list[str]]:
+  """Splits the words of a command line into those that set config fields, each
+  as "field=value", and all others.
+
+  A field is set by --config.field=value, --config.field value, and, if it is a
+  switch, --config.field or --noconfig.field. If it is set again, the last value
+  counts.
+  """
+  values, others, words = {}, [], [*words]
+  while words:
+    word = words.pop(0)
+    name, equals, value = word.partition("=")
+    match = re.fullmatch(r"--?(no)?config\.(.+)", name)
+    if not match or match[1] and equals:
+      others.append(word)
+      continue
+    if match[1]:
+      value = "false"
+    elif not equals:
+      is_switch = not words or re.match(r"-[^\d.]", words[0])
+      value = "true" if is_switch else words.pop(0)
+    values[match[2]] = value
+  return [f"{field}={value}" for field, value in values.items()], others
 
 
 def fail(message: str, code: int) -> NoReturn:
   """Prints a message of one line on standard error, and exits with a code."""
   print(f"lengthgen: {message}", file=sys.stderr)
   sys.exit(code)
-
-
-def move_config_first(argv: list[str]) -> list[str]:
-  """Returns the command line with --config before the overrides of its fields,
-  as config_flags needs it.
-
-  If it has no --config, the config of --model or the one that is saved in the
-  workdir is put there.
-
-  Args:
-    argv: the program's name and its arguments.
-
-  Raises:
-    UsageError: --model is empty or beside --config, there is no config for the
-      overrides, its file does not exist, or an override is of an unknown field.
-    Exception: whatever the config file raises if its preset is wrong.
-  """
-  parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-  names = ("config", "model", "workdir")
-  for name in names:
-    parser.add_argument(f"--{name}", nargs="?", const="")
-  # Like absl, it takes one dash as well as two.
-  single_dash = re.compile(f"-({'|'.join(names)})(=|$)")
-  options, other_arguments = parser.parse_known_args(
-    [f"-{word}" if single_dash.match(word) else word for word in argv[1:]]
-  )
-  saved_path = pathlib.Path(options.workdir or "", "config.json")
-  package = pathlib.Path(__file__).parent
-  if options.model is not None:
-    check(options.model, "--model is empty: see --mode=models")
-    check(
-      options.config is None,
-      "--model has a config of its own: leave --config out",
-    )
-    options.config = f"{package / 'pretrained' / 'files.py'}:{options.model}"
-  if options.config is None and options.workdir and saved_path.is_file():
-    options.config = f"{package / 'config' / 'files.py'}:{saved_path}"
-  overrides = [
-    argument.lstrip("-").partition("=")[0].removeprefix("config.")
-    for argument in other_arguments
-    if argument.startswith(("--config.", "-config."))
-  ]
-  check(
-    options.config or not overrides,
-    "--config.field=... needs --config=FILE (or --model, or a trained"
-    " --workdir)",
-  )
-  if options.config is not None:
-    from lengthgen_jax.config import files
-
-    files.check_overrides(options.config, overrides)
-  leading_flags = [
-    f"--{name}={value}"
-    for name, value in vars(options).items()
-    if value is not None
-  ]
-  return [argv[0], *leading_flags, *other_arguments]
 
 
 def main(argv: list[str]) -> None:
@@ -224,12 +190,12 @@ def main(argv: list[str]) -> None:
   training or certification save and stop; and 130 after any other Ctrl-C.
 
   Args:
-    argv: what `parse_flags` returned; it is not used.
+    argv: what `parse_flags` returned.
   """
-  del argv
   logging.set_verbosity(logging.ERROR)  # hides the notes of libraries
   try:
-    sys.exit(dispatch(_MODE.value, chosen_config(), _WORKDIR.value))
+    config = chosen_config(argv[1:])
+    sys.exit(dispatch(_MODE.value, config, _path(_WORKDIR)))
   except UsageError as error:
     fail(str(error), 1)
   except Interrupted as stop:
@@ -240,39 +206,76 @@ def main(argv: list[str]) -> None:
   except KeyboardInterrupt:  # training and certification save at a first one
     sys.exit(130)
   except Exception as error:
-    if line := out_of_memory(error):
+    if line := machine_error(error):
       fail(line, 1)
     raise
 
 
-def chosen_config() -> ConfigDict | None:
-  """Returns the config with the command line's changes; None if there is none.
+def _path(flag: flags.FlagHolder) -> pathlib.Path | None:
+  """Returns the path that a flag names; None if it names none.
+
+  Raises:
+    UsageError: it is no path that can be used.
+  """
+  resolve = workdir_path if flag is _WORKDIR else local_path
+  return resolve(f"--{flag.name}", flag.value) if flag.value else None
+
+
+def chosen_config(assignments: list[str]) -> ConfigDict | None:
+  """Returns the config of --model, of --config, or that is saved in the
+  workdir, after the command line's changes; None if there is none.
 
   Its field `overrides` lists the changes that results show beside the method:
   those of the command line, and those that a saved config lists already.
 
+  Args:
+    assignments: "field=value" for every field that the command line sets.
+
   Raises:
-    UsageError: a field was changed that has no effect with the other fields, or
-      that the program fills in; or a field that decides whether another one has
-      an effect, like positions.kind, is not valid.
+    UsageError: the workdir has no path that can be used; --model is empty or
+      beside --config; there is no config for the assignments; a config cannot
+      be read; or a field that is set does not exist, has a value of another
+      type, has no effect with the other fields, or is one that the program
+      fills in.
   """
-  config = _CONFIG.value
-  if config is not None:
-    from lengthgen_jax.config import files
+  model, spec, workdir = _MODEL.value, _CONFIG.value, _path(_WORKDIR)
+  has_saved = workdir is not None and (workdir / "config.json").is_file()
+  if model is None and spec is None and not has_saved:
+    check(
+      not assignments,
+      "--config.field=... needs --config=FILE (or --model, or a trained"
+      " --workdir)",
+    )
+    return None
+  check(model != "", "--model is empty: see --mode=models")
+  check(
+    model is None or spec is None,
+    "--model has a config of its own: leave --config out",
+  )
+  from lengthgen_jax.config import files
+  from lengthgen_jax.pretrained import files as pretrained
 
-    flag: Any = flags.FLAGS["config"]  # absl's type knows no config_filename
-    files.name_overrides(config, flag.config_filename)
-  return config
+  if model is not None:
+    is_below_home = model.startswith("~")
+    name = str(local_path("--model", model)) if is_below_home else model
+    preset = pretrained.get_config(name)
+  elif spec is not None:
+    preset = files.load_config(spec)
+  else:
+    preset = files.get_config(f"{workdir}/config.json")
+  return files.with_assignments(preset, assignments)
 
 
-def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
+def dispatch(
+  mode: str, config: ConfigDict | None, workdir: pathlib.Path | None
+) -> int:
   """Runs one mode; returns the exit code.
 
   Args:
     mode: one of MODES.
     config: the config; None if neither the command line names one nor the
       workdir has one.
-    workdir: the value of --workdir; None if the command line lacks it.
+    workdir: the workdir; None if the command line does not name it.
 
   Raises:
     UsageError: a flag is missing, invalid or for another mode; the workdir
@@ -282,31 +285,31 @@ def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
   if mode == "models":
     return mode_function(mode)()
   model = config.pretrained if config is not None else ""
-  has_workdir = bool(workdir)
-  workdir = workdir or pathlib.Path(model).name
+  folder = workdir or pathlib.Path(pathlib.Path(model).name)
   check(
-    workdir,
+    workdir or model,
     "--workdir is missing: name the folder of the run"
     " (or a trained model of the package: --model)",
   )
   check(
     config is not None or mode == "report",
-    f"--config is missing and {workdir} has no config.json: name a config file"
+    f"--config is missing and {folder} has no config.json: name a config file"
     " like configs/quickstart.py, or a trained workdir",
   )
-  folder = pathlib.Path(workdir)
   if config is not None:
     from lengthgen_jax import compilation
 
     compilation.set_cache(config.compile_cache)
     if model:
-      open_pretrained(mode, config, folder, has_workdir)
+      open_pretrained(mode, config, folder, bool(workdir))
   extra_arguments = {
-    "predict": (_INPUT.value,),
-    "export": (_EXPORT_TO.value, _SEED.value),
+    "predict": (_path(_INPUT),),
+    "export": (_path(_EXPORT_TO), _SEED.value),
   }
   stopwatch.watch_compilation()
   with multihost_context(mode):
+    if config is not None and mode != "report":
+      start_devices()
     arguments = config, folder, *extra_arguments.get(mode, ())
     exit_code = mode_function(mode)(*arguments)
   if mode in TIMED_MODES and hosts.is_primary():
@@ -364,6 +367,25 @@ def open_pretrained(
     workdir.open_pretrained(config, folder)
   elif has_workdir:
     workdir.check_usable(folder, config.pretrained)
+
+
+def start_devices() -> None:
+  """Starts JAX's devices, before any work is done.
+
+  Raises:
+    UsageError: JAX_PLATFORMS names a kind of which none can be started.
+  """
+  import jax
+
+  try:
+    jax.devices()
+  except (AssertionError, RuntimeError) as error:  # by the kind of device
+    platforms = jax.config.values["jax_platforms"] or ""
+    reason = str(error).partition("\n")[0] or "JAX has none"
+    raise UsageError(
+      f"JAX_PLATFORMS={platforms}: no such device here ({reason}); GPUs need"
+      " jax[cuda12], TPUs jax[tpu]"
+    ) from error
 
 
 def multihost_context(mode: str) -> contextlib.AbstractContextManager:

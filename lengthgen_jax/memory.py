@@ -30,7 +30,7 @@ def free_bytes() -> float:
   if statistics := jax.local_devices()[0].memory_stats():
     return statistics["bytes_limit"] - statistics["bytes_in_use"]
   file = pathlib.Path("/proc/meminfo")
-  lines = file.read_text().splitlines() if file.exists() else []
+  lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
   available = [line.split()[1] for line in lines if "MemAvailable" in line]
   return 1024.0 * int(available[0]) if available else float("inf")
 

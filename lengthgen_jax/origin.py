@@ -30,7 +30,7 @@ def describe(device_kind: str) -> dict[str, Any]:
   """
   path = pathlib.Path("/proc/cpuinfo")
   is_linux = path.exists()
-  text = path.read_text() if is_linux else ""
+  text = path.read_text(encoding="utf-8") if is_linux else ""
   processors = re.findall(r"^model name\s*: (.*)", text, re.M)
   processor = processors[0] if processors else platform.machine()
   # The cores that this process may use, where the system says which.
@@ -69,6 +69,6 @@ def git(*words: str) -> subprocess.CompletedProcess[str] | None:
   """
   command = ["git", "-C", str(REPOSITORY), *words]
   try:
-    return subprocess.run(command, capture_output=True, text=True)
+    return subprocess.run(command, capture_output=True, encoding="utf-8")
   except FileNotFoundError:
     return None

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.errors import UsageError, check, one_line
 
 REGISTRIES: list["Registry"] = []  # all of them
 PACKAGE = f"{pathlib.Path(__file__).parent}{os.sep}"
@@ -150,8 +150,5 @@ def run_file(path: str, what: str) -> None:
 
   try:
     runpy.run_path(path)
-  except UsageError as error:
-    raise UsageError(f"{what} {path}: {error}") from error
   except Exception as error:
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    raise UsageError(f"{what} {path}: {reason}") from error
+    raise UsageError(f"{what} {path}: {one_line(error)}") from error

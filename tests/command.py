@@ -90,9 +90,9 @@ def inside(
     with (
       contextlib.redirect_stdout(out),
       contextlib.redirect_stderr(err),
-      parsed(*arguments, folder=folder),
+      _flags(*arguments, folder=folder) as argv,
     ):
-      main.main([])
+      main.main(argv)
   except SystemExit as leave:
     code = leave.code
   finally:
@@ -106,16 +106,20 @@ def inside(
 def parsed(*arguments, folder: pathlib.Path = REPOSITORY):
   """Returns a context in which the flags of a command line are parsed as main
   does, with the value (mode, config)."""
+  with _flags(*arguments, folder=folder) as argv:
+    yield main._MODE.value, main.chosen_config(argv[1:])
+
+
+@contextlib.contextmanager
+def _flags(*arguments, folder: pathlib.Path):
+  """Returns a context with what main.parse_flags returns in a folder."""
   argv = sys.argv
   try:
     with contextlib.chdir(folder):
-      main.parse_flags(["lengthgen", *map(str, arguments)])
-      yield main._MODE.value, main._CONFIG.value
+      sys.argv = ["lengthgen", *map(str, arguments)]
+      yield main.parse_flags(sys.argv)
   finally:
     sys.argv = argv
-    # Each command line defines flags of its own for the fields of its config.
-    for name in [n for n in flags.FLAGS if n.startswith("config.")]:
-      delattr(flags.FLAGS, name)
     for flag in flags.FLAGS.get_flags_for_module(main.__name__):
       flag.unparse()
 

@@ -402,7 +402,7 @@ def test_no_line_at_all_is_an_error(whole, tmp_path):
 
 
 def test_no_seed_that_interpolates_is_an_error(whole, tmp_path):
-  config = again(whole, tmp_path, "abc.min_exact_match=1.5")
+  config = again(whole, tmp_path, "abc.min_exact_match=1.0")
   line = failing(config, tmp_path)
   assert "--config.abc.min_exact_match=0." in line
 

@@ -1,6 +1,10 @@
 """The command: help, overrides, and one line for every mistake."""
 
+import errno
 import os
+import pwd
+import subprocess
+import sys
 import types
 
 import command
@@ -8,12 +12,23 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from command import TINY, changed, inside, refusal, refused, run
+from command import (
+  REPOSITORY,
+  TINY,
+  changed,
+  inside,
+  refusal,
+  refused,
+  refuses,
+  run,
+)
 from tiny import get_config
 
+import lengthgen_jax
 from lengthgen_jax import compilation, main
 from lengthgen_jax.config import build, default_config
 from lengthgen_jax.pipelines import evaluate, workdir
+from lengthgen_jax.results import records
 
 
 def test_help_names_our_flags_and_needs_no_jax(tmp_path):
@@ -43,7 +58,17 @@ MISTAKES = {
     [TINY, "--config.retrain.bias.kind=window"],
     ["no field 'kind'", "scale"],
   ),
+  "a section": ([TINY, "--config.train=3"], ["config.train", "ConfigDict"]),
   "no such file": (["--config=configs/nothing.py"], ["configs/nothing.py"]),
+  "no flag file": ([TINY, "--flagfile=/nothing"], ["/nothing"]),
+  "a bucket": (
+    [TINY, "--workdir=gs://b/run"],
+    ["--workdir=gs://b/run", "launch/tpu_vm.sh --bucket"],
+  ),
+  "a bucket of inputs": (
+    ["--model=addition", "--mode=predict", "--input=gs://b/inputs"],
+    ["--input=gs://b/inputs", "local"],
+  ),
   "preset": (["--config=configs/arithmetic.py:division"], ["addition"]),
   "method": (["--config=configs/arithmetic.py:parity,wndow"], ["window"]),
   "hint": (["--config=configs/sorting.py:sucessor"], ["successor"]),
@@ -68,14 +93,133 @@ def test_mistake_in_flags_is_one_line(what):
     assert name in line
 
 
+@pytest.mark.parametrize("name", ["lr[1]", "a*", "what?", "back\\slash"])
+def test_a_workdir_whose_checkpoints_could_not_be_read_is_refused(
+  name, tmp_path
+):
+  folder = tmp_path / name
+  folder.mkdir()
+  tiny_file = f"--config={REPOSITORY / 'tests' / 'tiny.py'}"
+  for run_folder, place in ((folder / "run", tmp_path), ("run", folder)):
+    line = refusal(inside(tiny_file, f"--workdir={run_folder}", folder=place))
+    assert line.startswith("lengthgen: --workdir: choose a path without [ ]")
+  assert not list(folder.iterdir())
+  records.write_text(folder / "config.json", get_config().to_json_best_effort())
+  with refuses("load: choose a path without [ ]"):
+    lengthgen_jax.load(folder)
+
+
+# Of a config file of one's own; the names that the message has.
+TYPOS = {
+  "config.bias.widow = 3": ["bias.widow", "window"],
+  "config.eval.lenghts = (3,)": ["eval.lenghts", "lengths"],
+  "config.my_note = 'mine'": ["my_note", "method"],
+  "config.train.step = 3": ["train.step", "steps"],
+  "config.model.emb_size = 3": ["model.emb_size", "emb_dim"],
+  "config.train = type(config)({'steps': 'many'})": ["train.steps", "int"],
+  "config = None": ["get_config()", "None"],
+  "config.train.steps = 'many'": ["TypeError", "many"],
+}
+
+
+@pytest.mark.parametrize("line", TYPOS)
+def test_mistake_in_a_config_file_is_refused_before_anything_is_written(
+  line, tmp_path
+):
+  path = tmp_path / "mine.py"
+  path.write_text(
+    "from lengthgen_jax.config import default_config\n"
+    f"def get_config():\n  config = default_config()\n  {line}\n"
+    "  return config\n",
+    encoding="utf-8",
+  )
+  line_printed = refusal(
+    inside(f"--config={path}", f"--workdir={tmp_path / 'run'}")
+  )
+  for name in [str(path), *TYPOS[line]]:
+    assert name in line_printed
+  assert not (tmp_path / "run").exists()
+
+
+def test_a_config_file_is_run_once(tmp_path):
+  path, log = tmp_path / "mine.py", tmp_path / "log"
+  path.write_text(
+    "from lengthgen_jax.config import default_config\n"
+    f"print('run', file=open({str(log)!r}, 'a'))\n"
+    "get_config = default_config\n",
+    encoding="utf-8",
+  )
+  with command.parsed(f"--config={path}", "--config.train.steps=7"):
+    assert log.read_text(encoding="utf-8") == "run\n"
+
+
+def test_of_a_field_that_is_set_again_the_last_value_counts():
+  words = [f"--config.{field}" for field in ("seeds=(0,)", "seeds=(1,)")]
+  words += ["--config.eval.samples", "(8,)", "--config.eval.samples", "(9, 9)"]
+  words += ["--config.train.steps=5", "-config.train.steps", "6"]
+  words += ["--config.bias.closed", "-5.0"]
+  words += ["--config.bias.allow_leak", "--noconfig.bias.allow_leak"]
+  with command.parsed(TINY, *words, "--config.seeds=(2,)") as (_, config):
+    assert config.seeds == (2,)
+    assert config.eval.samples == (9, 9)
+    assert config.train.steps == 6
+    assert config.bias.closed == -5.0
+    assert config.bias.allow_leak is False
+
+
+def test_a_flag_file_is_read_like_the_command_line(tmp_path):
+  path = tmp_path / "flags.txt"
+  path.write_text(
+    f"--config.seeds=(7,)\n{TINY}\n--mode=abc\n", encoding="utf-8"
+  )
+  for words in ((), ("--config.train.steps", "5")):
+    with command.parsed(*words, f"--flagfile={path}") as (mode, config):
+      assert mode == "abc" and config.seeds == (7,)
+  path.write_text("--model=addition\n--mode=predict\n", encoding="utf-8")
+  with command.parsed(f"--flagfile={path}") as (mode, config):
+    assert (mode, config.pretrained) == ("predict", "addition")
+  path.write_text(f"--workdir={tmp_path}\n", encoding="utf-8")
+  records.write_text(
+    tmp_path / "config.json", get_config().to_json_best_effort()
+  )
+  with command.parsed(f"--flagfile={path}") as (_, config):
+    assert config.model.emb_dim == 16
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_a_device_that_is_not_there_is_one_line(platform):
+  env = os.environ | {"JAX_PLATFORMS": platform}
+  line = refusal(run("--mode=predict", "--model=addition", env=env))
+  assert f"JAX_PLATFORMS={platform}: no such device here" in line
+
+
+def test_an_error_of_the_disk_is_one_line(monkeypatch):
+  def fail(*_):
+    raise OSError(errno.ENOSPC, "No space left on device", "run/metrics.jsonl")
+
+  monkeypatch.setattr(main, "mode_function", lambda mode: fail)
+  line = refusal(inside(TINY, "--workdir=run"))
+  assert "No space left on device: 'run/metrics.jsonl'" in line
+
+
+def test_the_package_runs_as_a_module_where_few_signs_can_be_shown():
+  env = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
+  env["PYTHONCOERCECLOCALE"] = "0"  # standard output is of ASCII alone
+  words = [sys.executable, "-m", "lengthgen_jax", "--mode=models"]
+  done = subprocess.run(words, env=env, cwd=REPOSITORY, capture_output=True)
+  assert done.returncode == 0, done.stderr
+  lines = done.stdout.decode("ascii").splitlines()
+  assert any("| addition |" in x and "| ? |" in x for x in lines)
+
+
 def test_flags_take_one_dash_too(tmp_path):
   done = inside("-mode", "report", "-workdir", str(tmp_path))
   assert "no results.jsonl with exact match below it" in refusal(done)
 
 
 def test_mistake_leaves_the_process_with_one_line_too(tmp_path):
-  done = run(TINY, "--config.train.stepz=3")
-  assert "train.stepz" in refusal(done) and done.returncode == 2
+  done = run(TINY, "--wrkdir=x")
+  assert "wrkdir" in refusal(done) and done.returncode == 2
   done = run(TINY, f"--workdir={tmp_path / 'run'}", "--config.seeds=a")
   assert "seeds=('a',)" in refusal(done) and done.returncode == 1
   assert not (tmp_path / "run").exists()
@@ -124,6 +268,10 @@ VALUES = {
   "calibration.directions=(0.5,)": ["integers"],
   "calibration.self_directions=()": ["integers"],
   "calibration.min_cells=2.0": ["[0, 1]"],
+  "abc.min_exact_match=2.0": ["[0, 1]"],
+  "abc.vanilla_longest=-1": ["negative"],
+  "train.restart_below=1.5": ["[0, 1]"],
+  "train.target_exact_match=0.0": ["positive"],
   "eval.frontier_samples=298": ["eval.frontier_samples=298", "299"],
   "eval.frontier=-1": ["eval.frontier=-1", "negative"],
   "eval.chains=(0,)": ["eval.chains=(0,)"],
@@ -246,8 +394,7 @@ def test_config_without_a_field_is_refused(tmp_path):
 
 def method(*words) -> str:
   """What rows of a command's run are called."""
-  with command.parsed(*words):
-    config = main.chosen_config()
+  with command.parsed(*words) as (_, config):
     experiment = build.build(config)
   model = types.SimpleNamespace(
     experiment=experiment, seed=0, step=1, stopped_at=-1
@@ -298,13 +445,34 @@ def test_a_field_that_the_program_fills_in_is_refused(tmp_path):
     assert line.startswith(f"lengthgen: {field}: the program fills in")
 
 
-def test_compiled_programs_are_kept_where_the_config_or_jax_says(tmp_path):
+def without_home(patch):
+  """Makes a user of this process who has no home folder."""
+
+  def unknown(uid):
+    raise KeyError(uid)
+
+  patch.delenv("HOME")
+  patch.setattr(pwd, "getpwuid", unknown)
+
+
+def test_a_path_below_a_home_that_is_not_there_is_refused(monkeypatch):
+  without_home(monkeypatch)
+  line = refusal(inside(TINY, "--workdir=~/run"))
+  assert "--workdir=~/run: there is no home folder" in line
+
+
+def test_compiled_programs_are_kept_where_the_config_or_jax_says(
+  tmp_path, monkeypatch
+):
   name = "jax_compilation_cache_dir"
   before = jax.config.jax_compilation_cache_dir
   least = jax.config.jax_persistent_cache_min_compile_time_secs
   try:
     jax.config.update(name, None)
     compilation.set_cache("")
+    with monkeypatch.context() as patch:
+      without_home(patch)
+      compilation.set_cache("~/cache")
     assert jax.config.jax_compilation_cache_dir is None
     compilation.set_cache(str(tmp_path))
     folder = jax.config.jax_compilation_cache_dir

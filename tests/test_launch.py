@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from command import REPOSITORY
+from command import REPOSITORY, parsed, refuses
 
 FLAGS = ["--config=configs/quickstart.py", "--config.seeds=(0, 1)"]
 SCRIPTS = {
@@ -208,6 +208,24 @@ def test_a_point_whose_value_is_a_path_has_one_folder_below_the_root(
     "a-file=.._.._x.npz",
     "b-file=.._.._x.npz",
   ]
+
+
+def test_folders_of_points_have_names_that_checkpoints_are_read_from(sweep):
+  words = ["--root=r", "--config=c.py:a", "--grid=seeds=[3],[5]"]
+  jobs = [*sweep.jobs(sweep.parse(words))]
+  assert [folder.name for folder, _ in jobs] == ["a-seeds=3", "a-seeds=5"]
+  assert jobs[1][1][-1] == "--config.seeds=[5]"
+  for words in (["--root=r", "--grid=seeds=[3],(3)"], ["--root=r[1]"]):
+    with refuses(words[-1].partition("=")[0]):
+      sweep.parse([*words, "--config=c.py:a"])
+
+
+def test_of_flags_after_a_sweep_the_last_counts(sweep):
+  words = ["--root=r", "--config=tests/tiny.py", "--grid=train.steps=7"]
+  words += ["--", "--config.seeds=(0,)", "--config.seeds=(1,)"]
+  ((_, arguments),) = sweep.jobs(sweep.parse(words))
+  with parsed(*arguments) as (_, config):
+    assert config.seeds == (1,) and config.train.steps == 7
 
 
 def test_a_sweep_runs_what_is_not_done(sweep, tmp_path, monkeypatch, capsys):

@@ -12,7 +12,9 @@ import untrained
 from command import inside, refuses
 
 import lengthgen_jax
+from lengthgen_jax.config import files
 from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.pipelines import predict
 from lengthgen_jax.results import records
 
 LINES = [
@@ -75,13 +77,34 @@ def test_a_file_is_answered_like_standard_input(trained, predicted, tmp_path):
   answers = predicted.stdout.splitlines()
   assert done.stdout.splitlines() == [answers[i] for i in GOOD]
   assert done.returncode == ("error: " in done.stdout)
-  path.write_bytes(b"12+34\n")
-  assert inside(*arguments).returncode == 0
+  path.write_bytes(b"\xef\xbb\xbf12+34\n")  # with a mark of its byte order
+  done = inside(*arguments)
+  assert (done.returncode, done.stdout.strip()) == (0, answers[0])
   path.write_bytes(b"")
   done = inside(*arguments)
   assert (done.returncode, done.stdout) == (0, "")
   path.unlink()
   assert f"--input={path}: (No such file" in inside(*arguments).stderr
+
+
+def test_a_tilde_is_the_home_folder(trained, tmp_path, monkeypatch):
+  monkeypatch.setenv("HOME", str(tmp_path))
+  (tmp_path / "run").symlink_to(trained)
+  (tmp_path / "lines.txt").write_bytes(b"12+34\n")
+  words = ("--workdir=~/run", "--mode=predict", "--input=~/lines.txt")
+  assert inside(*words).returncode == 0
+  words = ("--workdir=~/run", "--mode=export", "--export_to=~/addition")
+  assert inside(*words).returncode == 0
+  for source in ("~/run", "~/addition"):
+    assert lengthgen_jax.load(source).predict("12+34")
+  with command.parsed("--model=~/addition", "--mode=predict") as (_, config):
+    assert config.pretrained == str(tmp_path / "addition")
+
+
+def test_a_closed_standard_input_is_one_line(trained, monkeypatch):
+  monkeypatch.setattr("sys.stdin", None)
+  with refuses("standard input is closed", "--input"):
+    predict.run(files.saved_config(trained), trained, None)
 
 
 def test_ctrl_c_exits_silently(trained):

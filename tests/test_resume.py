@@ -114,7 +114,7 @@ def test_modes_that_read_move_nothing(damaged, tmp_path, capsys, monkeypatch):
   no_lines.touch()
   monkeypatch.setattr(evaluate.figures, "draw", lambda *_: [])
   for read in (
-    lambda: predict.run(config, damaged, str(no_lines)),
+    lambda: predict.run(config, damaged, no_lines),
     lambda: evaluate.run(config, damaged),
   ):
     assert read() == 0

@@ -58,7 +58,8 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | {"evaluation", "config", "training"}
   | {"pipelines", "memory", "results"},
   "main": {"errors", "config", "pipelines", "benchmark", "hosts"}
-  | {"compilation", "stopwatch"},
+  | {"compilation", "stopwatch", "pretrained"},
+  "__main__": {"main"},
   "__init__": {"pipelines"},
   "configs": {"config"},
 }

@@ -34,10 +34,10 @@ def test_saved_config_of_another_version_gets_defaults(tmp_path):
 @pytest.mark.parametrize(
   ("saved", "words"),
   [
-    ('{"sequences": {"size": 1}}', "no field sequences"),
-    ('{"train": {"momentum": 1}}', "no field train.momentum"),
-    ('{"train": 3}', "train cannot be 3"),
-    ('{"train": {"steps": "many"}}', "train.steps cannot be 'many'"),
+    ('{"sequences": {"size": 1}}', "no field 'sequences'"),
+    ('{"train": {"momentum": 1}}', "train.momentum: no field 'momentum'"),
+    ('{"train": 3}', "train: cannot be 3"),
+    ('{"train": {"steps": "many"}}', "train.steps: cannot be 'many'"),
     ("[]", "cannot be read"),
     ('{"train": {', "cannot be read"),
   ],

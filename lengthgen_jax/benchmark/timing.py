@@ -243,7 +243,7 @@ def describe_device(dtype: str, precision: str) -> dict:
 def cpu_name() -> str:
   """Returns the model name of the CPU that Linux gives, "CPU" elsewhere."""
   file = pathlib.Path("/proc/cpuinfo")
-  lines = file.read_text().splitlines() if file.exists() else []
+  lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
   names = [line for line in lines if line.startswith("model name")]
   return names[0].partition(":")[2].strip() if names else "CPU"
 

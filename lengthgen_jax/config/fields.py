@@ -274,7 +274,7 @@ TRAINING_FIELDS = {
   # divide the devices, and the batch over the rest
   "mesh": Field((), integers(1)),
   # folder of JAX's compilation cache, so that the next run starts at once;
-  # "" = none
+  # "" = none, as where there is no home folder for ~
   "compile_cache": "~/.cache/lengthgen_jax",
   "data": {
     # lengths: a length is drawn for each operand, then its digits or items;
@@ -430,11 +430,11 @@ TRAINING_FIELDS = {
     # held-out examples of each task after every chunk, split over its widths
     "validation_samples": Field(512, POSITIVE),
     # a seed stops at this validation exact match; above 1 = never
-    "target_exact_match": 2.0,
+    "target_exact_match": Field(2.0, POSITIVE),
     # how often, at most, a seed starts again from other parameters, if it
     # diverged or its validation exact match stayed below restart_below
     "restarts": Field(0, NOT_NEGATIVE),
-    "restart_below": Field(0.99, when=RESTARTED),
+    "restart_below": Field(0.99, SHARE, when=RESTARTED),
     # how a step trains several seeds: loop, or vmap; with vmap rounding depends
     # on which seeds still train, so a resumed run may differ in the last bits
     "seed_axis": Field("loop", OneOf(SEED_AXES)),
@@ -488,10 +488,11 @@ TRAINING_FIELDS = {
   },
   "abc": {
     # least validation exact match of a model that interpolates
-    "min_exact_match": 0.97,
+    "min_exact_match": Field(0.97, SHARE),
     # input whose attention is drawn, as one types it; "" = a short one
     "example": "",
-    "vanilla_longest": 60,  # longest test length of the vanilla model
+    # longest test length of the vanilla model
+    "vanilla_longest": Field(60, NOT_NEGATIVE),
   },
   # what ABC's second stage, the training with calibrated lines, changes: any
   # field of the sections in RETRAIN_SECTIONS

@@ -1,19 +1,18 @@
-"""This module reads config files: files of presets, and the config.json that is
-saved in a workdir.
+"""This module reads configs: files of presets, the config.json that is saved in
+a workdir, and the fields that a command line sets."""
 
-It can itself be given to --config, like the files in configs/: its get_config
-takes the path of a saved config where theirs take the name of a preset. If
---config is left out, main.py adds --config=THIS_FILE:WORKDIR/config.json, if
-there is such a file and --model is left out too.
-"""
-
+import copy
 import hashlib
 import json
 import pathlib
 import runpy
 import types
+from collections.abc import Callable
+from typing import Any
 
+from absl import flags
 from ml_collections import ConfigDict
+from ml_collections.config_flags import tuple_parser
 
 from lengthgen_jax.attention.biases import BIASES
 from lengthgen_jax.attention.normalizers import NORMALIZERS
@@ -24,7 +23,13 @@ from lengthgen_jax.config.fields import (
   default_config,
   leaves,
 )
-from lengthgen_jax.errors import UsageError, check, file_errors
+from lengthgen_jax.errors import (
+  UsageError,
+  check,
+  file_errors,
+  local_path,
+  one_line,
+)
 from lengthgen_jax.registry import registering_files, run_file
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.training.optimizer import OPTIMIZERS
@@ -63,18 +68,27 @@ REGISTRY_OF_FIELD = {
 
 
 def load_config(spec: str) -> ConfigDict:
-  """Returns the config of FILE[:PRESET].
+  """Returns the config of FILE[:PRESET]; fields that it lacks get their
+  defaults.
 
   Raises:
-    UsageError: there is no such file, or it has no get_config().
-    Exception: whatever the file raises.
+    UsageError: there is no such file, it fails or has no get_config(); or a
+      field of its config does not exist or cannot have its value.
   """
-  path, _, preset = spec.partition(":")
-  check(pathlib.Path(path).is_file(), f"--config={spec}: no file {path}")
-  names = runpy.run_path(path)
-  check("get_config" in names, f"--config={spec}: {path} has no get_config()")
-  get_preset = names["get_config"]
-  return get_preset(preset) if preset else get_preset()
+  name, _, preset = spec.partition(":")
+  path = local_path("--config", name)
+  check(path.is_file(), f"--config={spec}: no file {path}")
+  try:
+    names = runpy.run_path(str(path))
+    check("get_config" in names, f"{path} has no get_config()")
+    config = names["get_config"](*([preset] if preset else []))
+  except Exception as error:
+    raise UsageError(f"--config={spec}: {one_line(error)}") from error
+  check(
+    isinstance(config, ConfigDict),
+    f"--config={spec}: get_config() must return a config, not {config!r}",
+  )
+  return _filled(config, f"--config={spec}")
 
 
 def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
@@ -83,32 +97,93 @@ def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
   return types.SimpleNamespace(**runpy.run_path(str(path)))
 
 
-def check_overrides(spec: str, names: list[str]) -> None:
-  """Checks that all config fields set on the command line exist.
+def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:
+  """Returns a config after a command line has set fields of it, with its fields
+  `overrides` and `registered_by` filled in.
 
   Args:
-    spec: FILE[:PRESET], the config whose fields are set.
-    names: full names of the fields that are set, like "train.steps".
+    preset: the config before.
+    assignments: "field=value" for every field that is set.
 
   Raises:
-    UsageError: a field does not exist, and the message lists those of its
-      section; or there is no such file, or it has no get_config().
-    Exception: whatever the config file raises, as for a wrong preset.
+    UsageError: as in `_set_field` and `name_overrides`.
   """
-  config = load_config(spec)
-  for name in names:
-    value, path = config, "config"
-    for part in name.split("."):
-      fields = list(value) if isinstance(value, ConfigDict) else []
-      check(
-        part in fields,
-        f"--config.{name}: no field {part!r}; {path} has"
-        f" {', '.join(fields) or 'no fields of its own'}",
-      )
-      value, path = value[part], f"{path}.{part}"
+  config = copy.deepcopy(preset)
+  for assignment in assignments:
+    name, _, text = assignment.partition("=")
+    _set_field(config, name, text, f"--config.{name}", _parse)
+  name_overrides(config, preset)
+  return config
 
 
-def name_overrides(config: ConfigDict, spec: str) -> None:
+def _parse(text: str, kind: type) -> Any:
+  """Returns the value of a type that a text shows; the text, if it is none of
+  the types that config fields have."""
+  if kind is bool:
+    return flags.BooleanParser().parse(text)
+  if kind is tuple:
+    return tuple_parser.TupleParser().parse(text)
+  return kind(text) if kind in (int, float) else text
+
+
+def _set_field(
+  config: ConfigDict,
+  name: str,
+  value: Any,
+  what: str,
+  convert: Callable[[Any, type], Any] = lambda value, kind: value,
+) -> None:
+  """Sets a field of a config, in place.
+
+  Args:
+    config: the config.
+    name: the full name of the field, like "train.steps".
+    value: what it is set to.
+    what: what is wrong if this is, for messages.
+    convert: function of `value` and of the field's type that returns the value
+      proper.
+
+  Raises:
+    UsageError: there is no such field, and the message lists those of its
+      section; or its type is another one.
+  """
+  section, path, field = config, "config", config
+  for part in name.split("."):
+    names = list(field) if isinstance(field, ConfigDict) else []
+    check(
+      part in names,
+      f"{what}: no field {part!r}; {path} has"
+      f" {', '.join(names) or 'no fields of its own'}",
+    )
+    section, field, path = field, field[part], f"{path}.{part}"
+  last = name.rpartition(".")[2]
+  kind = section.get_type(last)
+  try:
+    section[last] = convert(value, kind)
+  except (TypeError, ValueError) as error:
+    raise UsageError(
+      f"{what}: cannot be {value!r}; its type is {kind.__name__}"
+    ) from error
+
+
+def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
+  """Returns a whole config, locked, with some values and else its defaults.
+
+  Args:
+    values: the values, by section.
+    what: where they are from, for messages.
+
+  Raises:
+    UsageError: as in `_set_field`.
+  """
+  config = default_config(str(values.get("task", "addition"))).lock()
+  for name, value in leaves(values):
+    value = tuple(value) if isinstance(value, list) else value
+    _set_field(config, name, value, f"{what}: {name}")
+  return config
+
+
+def name_overrides(config: ConfigDict, preset: ConfigDict) -> None:
   """Fills in the fields `overrides` and `registered_by` of a config, in place.
 
   `overrides` lists the fields that differ from the preset, as "name=value", but
@@ -117,23 +192,23 @@ def name_overrides(config: ConfigDict, spec: str) -> None:
   kept. `registered_by` is what `registering_files` returns.
 
   Args:
-    config: the config after the command line was parsed.
-    spec: FILE[:PRESET], the config before that.
+    config: the config after fields were set.
+    preset: the config before that.
 
   Raises:
     UsageError: a field was set that has no effect with the other fields, or
       that this function fills in; or a field that decides whether another one
       has an effect, like positions.kind, is not valid.
   """
-  preset = dict(leaves(load_config(spec)))
+  before = dict(leaves(preset))
   for field in ("overrides", "registered_by"):
     check(
-      config[field] == preset[field],
+      config[field] == before[field],
       f"{field}: the program fills in this field; leave it out",
     )
   overrides = dict(text.split("=", 1) for text in config.overrides)
   for field, value in leaves(config):
-    if value == preset[field]:
+    if value == before[field]:
       continue
     check_has_effect(config, field)
     name = field.removeprefix("retrain.")
@@ -158,7 +233,10 @@ def get_config(path: str | pathlib.Path) -> ConfigDict:
       of another version; or it names users' files, and one of them fails or a
       name in the config is not registered.
   """
-  with file_errors(f"{path}: cannot be read"), open(path) as file:
+  with (
+    file_errors(f"{path}: cannot be read"),
+    open(path, encoding="utf-8") as file,
+  ):
     saved = json.load(file)
   check(isinstance(saved, dict), f"{path}: cannot be read (it is no config)")
   return from_dict(saved, path)
@@ -175,16 +253,7 @@ def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
     UsageError: as in `get_config`.
   """
   _run_registering_files(path, saved)
-  config = default_config(str(saved.get("task", "addition"))).lock()
-  prefix = f"{path} is of another version:"
-  for name, value in leaves(saved):
-    value = tuple(value) if isinstance(value, list) else value
-    try:
-      config.update_from_flattened_dict({name: value})
-    except KeyError as error:
-      raise UsageError(f"{prefix} this one has no field {name}") from error
-    except TypeError as error:
-      raise UsageError(f"{prefix} {name} cannot be {value!r}") from error
+  config = _filled(saved, f"{path} is of another version")
   config.mesh = ()  # the saved one was for the devices of that run
   return config
 

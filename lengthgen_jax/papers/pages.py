@@ -133,7 +133,7 @@ def write(
   text = INDEX.format(table=tables.to_markdown(index), reach=reach)
   records.write_text(paths[0], text)
   if readme:
-    text = overview.replace_tables(readme.read_text(), archive)
+    text = overview.replace_tables(readme.read_text(encoding="utf-8"), archive)
     records.write_text(readme, text)
     paths.append(readme)
   return paths

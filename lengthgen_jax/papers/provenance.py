@@ -66,7 +66,7 @@ def device_kind() -> str:
   # JAX runs in another process, so that this one does not occupy the device.
   program = "import jax; print(jax.devices()[0].device_kind)"
   process = subprocess.run(
-    [sys.executable, "-c", program], capture_output=True, text=True
+    [sys.executable, "-c", program], capture_output=True, encoding="utf-8"
   )
   return process.stdout.strip()
 

@@ -310,7 +310,7 @@ def lengthgen(
     output = None
     if log is not None:
       settings["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-      output = stack.enter_context(open(log, "a"))
+      output = stack.enter_context(open(log, "a", encoding="utf-8"))
     process = subprocess.Popen(
       command,
       env=os.environ | settings,
@@ -334,7 +334,7 @@ def set_aside(run: Run, workdir: pathlib.Path) -> None:
   another config of the run, to WORKDIR.oldN, for the first N = 0, 1, ... that
   is free."""
   config = config_of(run)
-  name_overrides(config, str(origin.REPOSITORY / run.config))
+  name_overrides(config, load_config(str(origin.REPOSITORY / run.config)))
   try:
     saved = saved_config(workdir)
     if saved is None:
@@ -364,7 +364,9 @@ def copy_first_stage(run: Run, workdir: pathlib.Path) -> None:
     if not (path.exists() and (other / "calibrate" / "bias.npz").exists()):
       continue
     if not config_changes(
-      run, json.loads(path.read_text()), NO_EFFECT_ON_FIRST_STAGE
+      run,
+      json.loads(path.read_text(encoding="utf-8")),
+      NO_EFFECT_ON_FIRST_STAGE,
     ):
       # It is renamed when it is complete, because copying may be interrupted.
       copy = workdir.with_name(f"{run.name}.part")
@@ -400,11 +402,13 @@ def describe(run: Run, workdir: pathlib.Path) -> dict[str, Any]:
   return {
     "run": run.name,
     "command": run.commands()[0],
-    "config": json.loads((workdir / "config.json").read_text()),
+    "config": json.loads((workdir / "config.json").read_text(encoding="utf-8")),
     # The day of archiving, which follows the last command at once.
     "date": datetime.date.today().isoformat(),
     "seconds": round(seconds_of(workdir)) or None,
-    "first_stage": trained_by.read_text() if trained_by.exists() else None,
+    "first_stage": trained_by.read_text(encoding="utf-8")
+    if trained_by.exists()
+    else None,
   }
 
 

@@ -340,7 +340,9 @@ def _try_cases(
   counts = survey.cases, layerwise.chunk_size, section.max_refined
   # Tallies of an exhaustive count may go on after the first wrong case.
   key = [certificate.checksum(model), *counts, section.exhaustive]
-  saved: dict = json.loads(path.read_text()) if path.exists() else {}
+  saved: dict = (
+    json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+  )
   if saved.get("key") != key:  # of another model, cases or settings
     saved = {"key": key}
   name = "bounded" if layerwise.group else "unbounded"

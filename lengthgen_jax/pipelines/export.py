@@ -37,7 +37,7 @@ ORIGIN_FIELDS = ("command", "date", "machine", "versions", "commit")
 
 
 def run(
-  config: ConfigDict, folder: pathlib.Path, target: str, seed: int | None
+  config: ConfigDict, folder: pathlib.Path, path: pathlib.Path, seed: int | None
 ) -> int:
   """Exports one seed's model of a workdir's last stage, with the parameters of
   eval.checkpoint; returns the exit code.
@@ -45,7 +45,7 @@ def run(
   Args:
     config: the config of the workdir.
     folder: the workdir.
-    target: FOLDER/NAME; the files are FOLDER/NAME.npz and FOLDER/NAME.json.
+    path: FOLDER/NAME; the files are FOLDER/NAME.npz and FOLDER/NAME.json.
     seed: the seed; None chooses a model that both checkers proved before one
       that a single checker proved, of these the one with the largest margin,
       and if none is proved the best by validation.
@@ -55,13 +55,12 @@ def run(
       not this seed; the model cannot be exported; or a file cannot be read or
       written.
   """
-  path = pathlib.Path(target)
   check(
     path.name
     and not path.name.startswith(".")
     and path.suffix not in (".npz", ".json")
     and not path.is_dir(),
-    f"--export_to={target}: end with the name of the model, without .npz or"
+    f"--export_to={path}: end with the name of the model, without .npz or"
     " .json, like FOLDER/addition",
   )
   stage = workdir.trained_stages(config, folder)[-1]
@@ -70,7 +69,7 @@ def run(
   model = choose(models, certificates, seed)
   check(not model.diverged, f"seed {model.seed} diverged: choose another")
   with file_errors(f"{folder / workdir.ORIGIN}: cannot be read"):
-    origin = json.loads((folder / workdir.ORIGIN).read_text())
+    origin = json.loads((folder / workdir.ORIGIN).read_text(encoding="utf-8"))
   results = records.read_results(folder / "results.jsonl")
   card, exported = exported_model(stage.config, model, path.name)
   certificate = certificates.get(model.seed)

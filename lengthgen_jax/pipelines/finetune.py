@@ -166,7 +166,7 @@ def _run_rounds(
         inputs[seed]["failing"] += earlier_inputs[seed]["failing"]
       records.write_text(path, json.dumps(inputs, indent=1))
     hosts.barrier("certified")
-    earlier_inputs |= json.loads(path.read_text())
+    earlier_inputs |= json.loads(path.read_text(encoding="utf-8"))
     run = workdir.finetuning_run(config.finetune, stage.runs[0], path.parent)
     initial = {model.seed: model.params for model in stage.models}
     seed_names = ", ".join(map(str, run.seeds))

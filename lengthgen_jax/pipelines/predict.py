@@ -7,12 +7,14 @@ from typing import TextIO
 
 from ml_collections import ConfigDict
 
-from lengthgen_jax.errors import file_errors
+from lengthgen_jax.errors import check, file_errors
 from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.pipelines import runs, workdir
 
 
-def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
+def run(
+  config: ConfigDict, folder: pathlib.Path, source: pathlib.Path | None
+) -> int:
   """Answers input texts, one a line, with the seed that is best by validation.
 
   Args:
@@ -24,8 +26,13 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
     The exit code: 1 if an input has no answer, else 0.
 
   Raises:
-    UsageError: nothing was trained there, or the file cannot be read.
+    UsageError: nothing was trained there, the file cannot be read, or standard
+      input is closed.
   """
+  check(
+    source or sys.stdin,
+    "standard input is closed: name a file of inputs with --input",
+  )
   model = best(workdir.final_models(config, folder))
   runs.print_note(
     f"answering with seed {model.seed}, step {model.step}"
@@ -36,7 +43,7 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
     sys.stdin.reconfigure(errors="replace")
     return answer_all(model, sys.stdin, config.eval.scratchpad)
   with file_errors(f"--input={source}:"):
-    text = pathlib.Path(source).read_text(errors="replace")
+    text = source.read_text(encoding="utf-8", errors="replace")
   return answer_all(model, io.StringIO(text), config.eval.scratchpad)
 
 
@@ -50,7 +57,8 @@ def answer_all(model: Model, source: TextIO, scratchpad: bool = False) -> int:
   failed = False
   groups = ([line] for line in source) if source.isatty() else [list(source)]
   for group in groups:
-    lines = [line.rstrip("\n") for line in group]
+    # A file may begin with a mark of its byte order.
+    lines = [line.rstrip("\n").removeprefix("\ufeff") for line in group]
     for answer in model.answers(lines, scratchpad):
       failed |= answer.startswith("error:")
       print(answer, flush=True)

@@ -107,7 +107,7 @@ def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
     )
   for file in sorted(root.rglob("config.json")):
     with file_errors(f"{file}: cannot be read"):
-      config = json.loads(file.read_text())
+      config = json.loads(file.read_text(encoding="utf-8"))
     try:
       seeds_and_lengths(config)  # fails if the file is no config
     except (AttributeError, TypeError) as error:

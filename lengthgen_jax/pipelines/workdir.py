@@ -23,7 +23,13 @@ from lengthgen_jax.attention import lines
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.certify.certificate import checksum
 from lengthgen_jax.config import fields, files
-from lengthgen_jax.errors import UsageError, check, file_errors
+from lengthgen_jax.errors import (
+  UsageError,
+  check,
+  file_errors,
+  local_path,
+  workdir_path,
+)
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.pipelines import runs
 from lengthgen_jax.pretrained import files as pretrained
@@ -212,7 +218,9 @@ def finetuning_run(
     folder: the folder of the round, finetune_N; its file TRAINING_INPUTS is
       {str(seed): {"failing": texts, "thin": texts}}.
   """
-  inputs_by_seed = json.loads((folder / TRAINING_INPUTS).read_text())
+  inputs_by_seed = json.loads(
+    (folder / TRAINING_INPUTS).read_text(encoding="utf-8")
+  )
   seeds = tuple(map(int, inputs_by_seed))
   task = run.experiment.task
   # All examples have one static size, because there is one bucket at most
@@ -370,7 +378,7 @@ def trained_stages(
     stage_config.method += "+finetune"
     path, still_wrong = workdir / STILL_WRONG, ()
     if rounds is None and path.exists():
-      still_wrong = tuple(json.loads(path.read_text()))
+      still_wrong = tuple(json.loads(path.read_text(encoding="utf-8")))
     all_runs = trained_run, *finetuning_runs
     stages.append(
       Stage("finetune", stage_config, all_runs, num_seeds, still_wrong)
@@ -450,7 +458,7 @@ def read_certificates(workdir: pathlib.Path) -> dict[str, dict]:
   if not path.exists():
     return {}
   with file_errors(f"{path}: cannot be read"):
-    return json.loads(path.read_text())
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def valid_certificates(
@@ -506,10 +514,10 @@ def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
 
   Raises:
     UsageError: there is no trained model, or none of this seed, or its files
-      are damaged; or `source` is the name of a model of the package, and of a
-      workdir of something else.
+      are damaged or below a path that cannot be used; or `source` is the name
+      of a model of the package, and of a workdir of something else.
   """
-  workdir, name = pathlib.Path(source), str(source)
+  workdir, name = local_path("load", source), str(source)
   config = files.saved_config(workdir)
   if name in pretrained.names():
     check(
@@ -518,13 +526,15 @@ def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
       f" the workdir, write ./{name}",
     )
     config = pretrained.get_config(name)
-  elif config is None and pathlib.Path(f"{name}.json").is_file():
+  elif config is None and pathlib.Path(f"{workdir}.json").is_file():
     config = pretrained.get_config(str(workdir.resolve()))
   if config is None:
     raise UsageError(
       f"{source}: nothing was trained there; models of the package are"
       f" {', '.join(pretrained.names())}"
     )
+  if not config.pretrained:
+    workdir_path("load", workdir)
   stage = trained_stages(config, workdir)[-1]
   models = {model.seed: model for model in stage.models}
   check(

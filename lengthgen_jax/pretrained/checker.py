@@ -69,7 +69,9 @@ def read(path):
   of the settings."""
   try:
     content = pathlib.Path(path).read_bytes()
-    card = json.loads(pathlib.Path(path).with_suffix(".json").read_text())
+    card = json.loads(
+      pathlib.Path(path).with_suffix(".json").read_text(encoding="utf-8")
+    )
     arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
     config, digest = card["config"], card["sha256"]
   except Exception as error:  # a damaged file fails in one of many ways

@@ -88,7 +88,7 @@ def read_card(model: str) -> dict[str, Any]:
   """
   path = card_path(model)
   with file_errors(f"{path}: cannot be read"):
-    card = json.loads(path.read_text())
+    card = json.loads(path.read_text(encoding="utf-8"))
   is_dict = isinstance(card, dict)
   card_format = card.get("format") if is_dict else None
   check(
@@ -223,4 +223,4 @@ def write(path: pathlib.Path, card: dict, params: dict, lines: dict) -> None:
     }
     ordered_card = {field: whole_card[field] for field in CARD_FIELDS}
     text = json.dumps(ordered_card, indent=1, ensure_ascii=False) + "\n"
-    path.with_name(f"{path.name}.json").write_text(text)
+    path.with_name(f"{path.name}.json").write_text(text, encoding="utf-8")

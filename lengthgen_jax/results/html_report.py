@@ -58,7 +58,9 @@ def page(
     parts.append(_fold(f"Figures ({len(images)})", "".join(images)))
   versions = ", ".join(sorted({row["version"] for row in rows}))
   about = f"{len(rows):,} rows of lengthgen_jax {versions}."
-  template = TEMPLATE.read_text().replace("{{title}}", _escape(title))
+  template = TEMPLATE.read_text(encoding="utf-8").replace(
+    "{{title}}", _escape(title)
+  )
   template = template.replace("{{about}}", _escape(about))
   return template.replace("{{results}}", "\n".join(parts))
 

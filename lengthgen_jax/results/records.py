@@ -166,7 +166,9 @@ def read(path: str | pathlib.Path) -> list[dict]:
   """
   path, rows = pathlib.Path(path), []
   with file_errors(f"{path}: cannot be read"):
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = (
+      path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    )
   for i, line in enumerate(lines, 1):
     try:
       rows.append(json.loads(line))
@@ -211,7 +213,7 @@ def write_text(path: str | pathlib.Path, text: str) -> None:
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   temporary = path.with_name(path.name + ".new")
-  temporary.write_text(text)
+  temporary.write_text(text, encoding="utf-8")
   os.replace(temporary, path)
 
 
@@ -228,7 +230,7 @@ def append(path: str | pathlib.Path, rows: list[dict]) -> None:
     is_torn = file.read() not in (b"", b"\n")
   if is_torn:  # an earlier call was cut off within a line
     write(path, read(path))
-  with open(path, "a") as file:
+  with open(path, "a", encoding="utf-8") as file:
     file.write("".join(json.dumps(row) + "\n" for row in rows))
 
 

@@ -182,11 +182,13 @@ class Checkpoints:
     """Adds meta.json and checksums.json to a step, renames its folder (which
     takes the place of another checkpoint of this step), and removes the oldest
     steps."""
-    (folder / "meta.json").write_text(meta)
+    (folder / "meta.json").write_text(meta, encoding="utf-8")
     checksums = {
       name: checksum(path) for name, path in files_in(folder).items()
     }
-    (folder / "checksums.json").write_text(json.dumps(checksums))
+    (folder / "checksums.json").write_text(
+      json.dumps(checksums), encoding="utf-8"
+    )
     if step in self.steps():
       self._remove(step)
     folder.rename(self.folder / str(step))
@@ -210,7 +212,7 @@ class Checkpoints:
     """Returns the state of a sound step, a pytree like `abstract`."""
     folder = self.folder / str(step)
     leaves = leaves_by_path(abstract)
-    saved = json.loads((folder / "meta.json").read_text())
+    saved = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     seeds = saved["seeds"]
     check(
       seeds == self.seeds,

@@ -1,0 +1,6 @@
+"""`python -m lengthgen_jax` is the program `lengthgen`."""
+
+from lengthgen_jax.main import run
+
+if __name__ == "__main__":
+  run()
