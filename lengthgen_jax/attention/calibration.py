@@ -103,10 +103,10 @@ class Selection(NamedTuple):
     value: float32, the bias on the line.
     strength: float32, the mean over conditions of d_l, which counts as 0 where
       the line crosses too few rows.
-    score: float32, the least score over conditions (see Rule), -inf where a
-      condition does not have the line.
-    keep: bool, whether the line is kept; `calibrate` keeps those that stand out
-      under every condition.
+    score: float32, the least score over conditions (see Rule), -inf where the
+      line crosses too few rows under a condition.
+    keep: bool, whether the line is kept; `calibrate` keeps those whose score
+      exceeds the threshold.
   """
 
   value: Array
@@ -252,7 +252,8 @@ def calibrate(
   """
   measure = lambda mean: _measure(mean, lines, causal, rule)
   strength, score, is_long = jax.lax.map(measure, _stack(attention))
-  keep = (is_long & (score > rule.threshold)).all(axis=0)
+  score = jnp.where(is_long, score, -jnp.inf).min(axis=0)
+  keep = score > rule.threshold
   strength = jnp.where(is_long, strength, 0.0).mean(axis=0)
   value = strength
   # Lines that never cross enough rows are no maximum of scores below zero.
@@ -270,7 +271,7 @@ def calibrate(
       same_direction, candidate_strength[..., None, :], -jnp.inf
     )
     value = strength - _or_zero(strength_of_direction.max(axis=-1))
-  return Selection(value, strength, score.min(axis=0), keep)
+  return Selection(value, strength, score, keep)
 
 
 def _or_zero(maximum: jax.Array) -> jax.Array:

@@ -181,7 +181,14 @@ def calibrate(
       candidates[site], selections[site] = attention_statistics.select_lines(
         section, experiment.task, attention, site
       )
-      _print_lines(section, model, site, candidates[site], selections[site])
+      _print_lines(
+        section,
+        model,
+        site,
+        attention,
+        candidates[site],
+        selections[site],
+      )
       best_scores.append(selections[site].score.max())
       mean_attention[f"{site}_{model.seed}"] = np.asarray(attention[-1].values)
     # With "last", the last layer's lines are those of all layers.
@@ -194,8 +201,9 @@ def calibrate(
     selections_by_seed,
     f"calibration: no line passes calibration.kappa={section.kappa} (of"
     f" self-attention, calibration.kappa_self={section.kappa_self}) in any head"
-    f" (the best score is {max(best_scores):.2f}, lines that other fields of"
-    " calibration rule out included); lower it, or train longer",
+    f" (the best score is {max(best_scores):.2f}, lines that"
+    " calibration.reach and min_share rule out included); lower it, or train"
+    " longer",
   )
   num_layers, retrained_layers = (
     stage.model.num_decoder_layers
@@ -257,16 +265,22 @@ def _print_lines(
   section: ConfigDict,
   model: Model,
   site: str,
+  attention: list[calibration.MeanAttention],
   lines: Lines,
   selection: calibration.Selection,
 ) -> None:
-  """Prints a note for every head: its kept lines, or what becomes of a head
-  without any (calibration.empty_heads) and the best score there."""
+  """Prints a note for every head: its kept lines or, for a head without any,
+  what becomes of it (calibration.empty_heads) and by which rule."""
   unit = {"zscore": "z", "mass": "times random"}[section.rule]
   segments = model.experiment.site_segments[site]
+  within_reach = np.ones((2, len(lines.segment)), bool)
+  if section.reach:
+    keys = max((mean.keys for mean in attention), key=lambda x: len(x.index))
+    task = model.experiment.task
+    within_reach = calibration.within_reach(lines, keys, task, section.reach)
   for layer, head in np.ndindex(selection.keep.shape[:2]):
     keep, score, strength = (
-      values[layer, head]
+      np.asarray(values[layer, head])
       for values in (selection.keep, selection.score, selection.strength)
     )
     descriptions = [
@@ -275,8 +289,47 @@ def _print_lines(
       for k in np.argsort(-strength, kind="stable")
       if keep[k]
     ]
-    without = f"{section.empty_heads} (best {unit} {score.max():.1f})"
+    rule = _rule_against(
+      section, site, unit, score, strength, within_reach[min(layer, 1)]
+    )
     runs.print_note(
       f"seed {model.seed} {site} layer {layer} head {head}:"
-      f" {'; '.join(descriptions) or without}"
+      f" {'; '.join(descriptions) or f'{section.empty_heads} by {rule}'}"
     )
+
+
+def _rule_against(
+  section: ConfigDict,
+  site: str,
+  unit: str,
+  score: np.ndarray,
+  strength: np.ndarray,
+  within_reach: np.ndarray,
+) -> str:
+  """Returns the field of config.calibration by which a head has no line, with
+  the figures that decided.
+
+  Args:
+    section: config.calibration.
+    site: the attention site.
+    unit: of scores, in words.
+    score, strength: [C], those of the head's candidate lines.
+    within_reach: [C] bool, whether calibration.reach allows the line.
+  """
+  field = "kappa_self" if site == "self" else "kappa"
+  best = score[within_reach].max(initial=-np.inf)
+  kept = within_reach & (score > section[field])
+  if kept.any() and strength[kept].sum() < section.min_share:
+    return (
+      f"calibration.min_share={section.min_share} (its lines hold"
+      f" {strength[kept].sum():.2f})"
+    )
+  if kept.any():
+    return f"calibration.reach={section.reach} (its lines are in layer 0)"
+  text = f"calibration.{field}={section[field]} (best {unit} {best:.1f}"
+  if score.max() <= section[field]:
+    return f"{text})"
+  return (
+    f"{text}; {unit} {score.max():.1f} is of a line that calibration.reach="
+    f"{section.reach} rules out)"
+  )

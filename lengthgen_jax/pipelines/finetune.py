@@ -8,18 +8,26 @@ lists the seeds that are still wrong after the last round; of these seeds, the
 parameters from before the first round are used.
 """
 
+import itertools
 import json
 import pathlib
 from collections.abc import Callable
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from lengthgen_jax import hosts
+from lengthgen_jax.certify.certificate import describe_dependencies, make_survey
+from lengthgen_jax.certify.receptive_fields import ReceptiveField
+from lengthgen_jax.certify.survey import RowGroup, Survey
 from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import certify, runs, workdir
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop
+
+MAX_CONTEXTS = 1 << 18  # of a receptive field, that are compared with others
 
 
 def check_config(config: ConfigDict, prefix: str = "") -> None:
@@ -76,9 +84,10 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
   says "wrong" is trained and certified again, if inputs no longer than in
   training show that it is. Of the main task's examples a share,
   config.finetune.share, are inputs on which it is wrong, or right by a thin
-  margin; all others are drawn as in training. With 0 rounds nothing is done,
-  and nothing certified. If the models cannot be certified, a note says why, and
-  they stay as they are.
+  margin; all others are drawn as in training. Seeds are left out of which a row
+  cannot tell two inputs apart that it must answer differently. With 0 rounds
+  nothing is done, and nothing certified. If the models cannot be certified, a
+  note says why, and they stay as they are.
 
   Args:
     config: the config of the workdir.
@@ -138,17 +147,18 @@ def _run_rounds(
     stage = stage_after(round_number - 1)
     if not path.exists():
       certificates = certify.certify(stage, folder)
-      inputs = {
-        seed: certificate["training_inputs"]
-        for seed, certificate in certificates.items()
-        if certificate["value"] == 0
-        and certificate["training_inputs"]["failing"]
-      }
-      others = [
-        seed
-        for seed, certificate in certificates.items()
-        if certificate["value"] == 0 and seed not in inputs
+      wrong = [
+        str(model.seed)
+        for model in stage.models
+        if certificates[str(model.seed)]["value"] == 0
+        and not _is_hopeless(stage.config, model)
       ]
+      inputs = {
+        seed: certificates[seed]["training_inputs"]
+        for seed in wrong
+        if certificates[seed]["training_inputs"]["failing"]
+      }
+      others = [seed for seed in wrong if seed not in inputs]
       if others:
         runs.print_note(
           f"seeds {', '.join(others)} are wrong, but no input as short as in"
@@ -175,3 +185,114 @@ def _run_rounds(
       f" seeds {seed_names}"
     )
     loop.train(run, [initial[seed] for seed in run.seeds])
+
+
+# Models that no training can mend.
+
+
+def _is_hopeless(config: ConfigDict, model: Model) -> bool:
+  """Returns whether some row of a wrong model cannot tell two inputs apart that
+  it must answer differently; a note says what the row does not see."""
+  survey = make_survey(model.experiment, model.scaffold)
+  found = lookalikes(survey)
+  if found is None:
+    return False
+  group, texts = found
+  unseen = unseen_own(group.receptive_field)
+  reason = f"{unseen} is on no line"
+  if not unseen:
+    reason = f"it depends on {describe_dependencies(group)} alone"
+  advice = "add a line to bias.file"
+  if config.bias.kind == "window":
+    advice = "raise bias.window"
+  elif config.method.startswith("abc"):
+    in_self = "_self" * (model.experiment.kind == "decoder_only")
+    advice = f"lower calibration.kappa{in_self}"
+    if not unseen and not in_self:
+      advice += " or calibration.kappa_self"
+  row = group.rows[0]
+  runs.print_note(
+    f"seed {model.seed}: row {row.place} at W={row.width} cannot tell"
+    f" {' and '.join(texts)} apart, because {reason}: {advice}"
+  )
+  return True
+
+
+def lookalikes(survey: Survey) -> tuple[RowGroup, list[str]] | None:
+  """Returns two inputs that look alike to rows which must say different tokens.
+
+  Rows see the same if their receptive fields hold the same values in the same
+  graph of states.
+
+  Args:
+    survey: the survey of a model.
+
+  Returns:
+    The rows that have the contexts of the second input, and both inputs as
+    people type them; None if no row has such inputs.
+  """
+  views: dict[tuple, list[tuple[RowGroup, list[int]]]] = {}
+  for group in survey.groups:
+    tokens, columns = visible(group.receptive_field)
+    view = tokens, group.receptive_field.layers
+    views.setdefault(view, []).append((group, columns))
+  for groups in views.values():
+    # Of each context, what the row sees of it and what it must say.
+    contexts = [
+      (group, context, context[columns].tobytes(), answer)
+      for group, columns in groups
+      for chunk in itertools.islice(group.contexts.chunks(MAX_CONTEXTS), 1)
+      for context, answer in zip(
+        chunk, group.receptive_field.right_tokens(chunk), strict=True
+      )
+    ]
+    first = {}
+    for group, context, seen, answer in contexts:
+      other, other_context, other_answer = first.setdefault(
+        seen, (group, context, answer)
+      )
+      if answer != other_answer:
+        pairs = (other, other_context), (group, context)
+        return group, [_text_of(survey, *pair) for pair in pairs]
+  return None
+
+
+def visible(field: ReceptiveField) -> tuple[tuple, list[int]]:
+  """Returns the tokens that a receptive field sees, their places numbered among
+  themselves, and the columns of its contexts that hold their values, in that
+  order."""
+  tokens = [token for _, tokens in field.tokens for token in tokens]
+  keys = sorted({token.key for token in tokens if token.kind != "mark"})
+  places = sorted({place for *_, place in keys if place >= 0})
+  number = lambda place: places.index(place) if place >= 0 else -1
+  numbered = tuple(
+    (stack, tuple(x._replace(place=number(x.place)) for x in of_stack))
+    for stack, of_stack in field.tokens
+  )
+  return numbered, [field.columns[key] for key in keys]
+
+
+def unseen_own(field: ReceptiveField) -> str:
+  """Returns the digit of its own place that a row does not see, in words; "" if
+  it sees those of all operands."""
+  keys = {token.key for _, tokens in field.tokens for token in tokens}
+  transducer, number = field.transducer, -1
+  if field.answer_column is not None:
+    places = {column: key[-1] for key, column in field.columns.items()}
+    number = places[field.answer_column]
+  for operand in range(transducer.task.operands):
+    is_shared = operand in transducer.shared
+    if ("digit", operand, -1 if is_shared else number) not in keys:
+      is_single = transducer.task.operands == 1
+      return "the row's own " + (
+        "item" if is_single else f"digit of {'abs'[operand]}"
+      )
+  return ""
+
+
+def _text_of(survey: Survey, group: RowGroup, context: np.ndarray) -> str:
+  """Returns an input, as people type it, that has a context."""
+  rng = np.random.default_rng(0)
+  one_row = group._replace(rows=group.rows[:1])
+  texts = survey.draw_texts(one_row, context, 1, rng)
+  return texts[0] if texts else "a longer input"
