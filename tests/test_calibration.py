@@ -329,7 +329,8 @@ def test_short_lines_are_no_lines():
 
 def selection(keep, value):
   value = np.broadcast_to(np.float32(value), np.shape(keep))
-  return Selection(value, value, value, np.array(keep, bool))
+  is_long = np.ones(value.shape, bool)
+  return Selection(value, value, value, is_long, np.array(keep, bool))
 
 
 THREE = Lines(
@@ -437,7 +438,7 @@ def test_heads_that_their_lines_do_not_describe_lose_them():
   # Heads by their strengths on three lines, of which the last is not kept.
   strength = np.array([[[0.3, 0.2, 0.5], [0.2, 0.2, 0.6], [0.9, 0.0, 0.0]]])
   keep = np.array([[[True, True, False]] * 2 + [[False, False, True]]])
-  selection = calibration.Selection(strength, strength, strength, keep)
+  selection = calibration.Selection(strength, strength, strength, keep, keep)
   kept = calibration.drop_weak_heads(selection, 0.5).keep
   np.testing.assert_array_equal(kept[0, 0], keep[0, 0])
   assert not kept[0, 1:].any()

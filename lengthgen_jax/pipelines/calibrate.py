@@ -201,9 +201,8 @@ def calibrate(
     selections_by_seed,
     f"calibration: no line passes calibration.kappa={section.kappa} (of"
     f" self-attention, calibration.kappa_self={section.kappa_self}) in any head"
-    f" (the best score is {max(best_scores):.2f}, lines that"
-    " calibration.reach and min_share rule out included); lower it, or train"
-    " longer",
+    f" (the best score is {max(best_scores):.2f}, lines that other fields of"
+    " calibration rule out included); lower it, or train longer",
   )
   num_layers, retrained_layers = (
     stage.model.num_decoder_layers
@@ -275,22 +274,22 @@ def _print_lines(
   segments = model.experiment.site_segments[site]
   within_reach = np.ones((2, len(lines.segment)), bool)
   if section.reach:
-    keys = max((mean.keys for mean in attention), key=lambda x: len(x.index))
-    task = model.experiment.task
-    within_reach = calibration.within_reach(lines, keys, task, section.reach)
+    largest = max(attention, key=lambda mean: mean.keys.num_tokens().item())
+    within_reach = calibration.within_reach(
+      lines, largest.keys, model.experiment.task, section.reach
+    )
   for layer, head in np.ndindex(selection.keep.shape[:2]):
-    keep, score, strength = (
-      np.asarray(values[layer, head])
-      for values in (selection.keep, selection.score, selection.strength)
+    of_head = calibration.Selection(
+      *(np.asarray(field)[layer, head] for field in selection)
     )
     descriptions = [
-      f"{lines.take(k).describe(segments)} ({strength[k]:.2f}, {unit}"
-      f" {score[k]:.1f})"
-      for k in np.argsort(-strength, kind="stable")
-      if keep[k]
+      f"{lines.take(k).describe(segments)} ({of_head.strength[k]:.2f}, {unit}"
+      f" {of_head.score[k]:.1f})"
+      for k in np.argsort(-of_head.strength, kind="stable")
+      if of_head.keep[k]
     ]
-    rule = _rule_against(
-      section, site, unit, score, strength, within_reach[min(layer, 1)]
+    rule = rule_against(
+      section, site, unit, of_head, within_reach[min(layer, 1)]
     )
     runs.print_note(
       f"seed {model.seed} {site} layer {layer} head {head}:"
@@ -298,12 +297,11 @@ def _print_lines(
     )
 
 
-def _rule_against(
+def rule_against(
   section: ConfigDict,
   site: str,
   unit: str,
-  score: np.ndarray,
-  strength: np.ndarray,
+  of_head: calibration.Selection,
   within_reach: np.ndarray,
 ) -> str:
   """Returns the field of config.calibration by which a head has no line, with
@@ -313,23 +311,31 @@ def _rule_against(
     section: config.calibration.
     site: the attention site.
     unit: of scores, in words.
-    score, strength: [C], those of the head's candidate lines.
+    of_head: the Selection of the head, fields [C].
     within_reach: [C] bool, whether calibration.reach allows the line.
   """
   field = "kappa_self" if site == "self" else "kappa"
-  best = score[within_reach].max(initial=-np.inf)
-  kept = within_reach & (score > section[field])
-  if kept.any() and strength[kept].sum() < section.min_share:
-    return (
-      f"calibration.min_share={section.min_share} (its lines hold"
-      f" {strength[kept].sum():.2f})"
-    )
-  if kept.any():
+  score, kappa = of_head.score, section[field]
+  is_eligible = of_head.is_long & within_reach
+  passing = is_eligible & (score > kappa)
+  if passing.any():
+    share = of_head.strength[passing].sum()
+    if share < section.min_share:
+      return (
+        f"calibration.min_share={section.min_share} (its lines hold"
+        f" {share:.2f} of the attention)"
+      )
     return f"calibration.reach={section.reach} (its lines are in layer 0)"
-  text = f"calibration.{field}={section[field]} (best {unit} {best:.1f}"
-  if score.max() <= section[field]:
-    return f"{text})"
-  return (
-    f"{text}; {unit} {score.max():.1f} is of a line that calibration.reach="
-    f"{section.reach} rules out)"
-  )
+  best = score[is_eligible].max(initial=-np.inf)
+  text = f"calibration.{field}={kappa} (best {unit} {best:.1f}"
+  for name, is_allowed in (
+    ("min_cells", of_head.is_long),
+    ("reach", within_reach),
+  ):
+    ruled_out = score[~is_allowed].max(initial=-np.inf)
+    if ruled_out > kappa:
+      text += (
+        f"; calibration.{name}={section[name]} rules out a line of {unit}"
+        f" {ruled_out:.1f}"
+      )
+  return f"{text})"
