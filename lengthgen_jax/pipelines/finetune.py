@@ -8,7 +8,6 @@ lists the seeds that are still wrong after the last round; of these seeds, the
 parameters from before the first round are used.
 """
 
-import itertools
 import json
 import pathlib
 from collections.abc import Callable
@@ -212,64 +211,31 @@ def _is_hopeless(config: ConfigDict, model: Model) -> bool:
       advice += " or calibration.kappa_self"
   row = group.rows[0]
   runs.print_note(
-    f"seed {model.seed}: row {row.place} at W={row.width} cannot tell"
-    f" {' and '.join(texts)} apart, because {reason}: {advice}"
+    f"seed {model.seed} is not finetuned: row {row.place} at W={row.width}"
+    f" cannot tell {' and '.join(texts)} apart, because {reason}: {advice}"
   )
   return True
 
 
 def lookalikes(survey: Survey) -> tuple[RowGroup, list[str]] | None:
-  """Returns two inputs that look alike to rows which must say different tokens.
-
-  Rows see the same if their receptive fields hold the same values in the same
-  graph of states.
-
-  Args:
-    survey: the survey of a model.
-
-  Returns:
-    The rows that have the contexts of the second input, and both inputs as
-    people type them; None if no row has such inputs.
-  """
-  views: dict[tuple, list[tuple[RowGroup, list[int]]]] = {}
+  """Returns rows of a model that must say different tokens where they see the
+  same, and two inputs that show it, as people type them; None if there are
+  none."""
   for group in survey.groups:
-    tokens, columns = visible(group.receptive_field)
-    view = tokens, group.receptive_field.layers
-    views.setdefault(view, []).append((group, columns))
-  for groups in views.values():
-    # Of each context, what the row sees of it and what it must say.
-    contexts = [
-      (group, context, context[columns].tobytes(), answer)
-      for group, columns in groups
-      for chunk in itertools.islice(group.contexts.chunks(MAX_CONTEXTS), 1)
-      for context, answer in zip(
-        chunk, group.receptive_field.right_tokens(chunk), strict=True
-      )
-    ]
-    first = {}
-    for group, context, seen, answer in contexts:
-      other, other_context, other_answer = first.setdefault(
-        seen, (group, context, answer)
-      )
-      if answer != other_answer:
-        pairs = (other, other_context), (group, context)
-        return group, [_text_of(survey, *pair) for pair in pairs]
+    field, rng = group.receptive_field, np.random.default_rng(0)
+    seen = {token.key for _, tokens in field.tokens for token in tokens}
+    columns = [column for key, column in field.columns.items() if key in seen]
+    contexts, first = next(group.contexts.chunks(MAX_CONTEXTS)), {}
+    for pair in zip(contexts, field.right_tokens(contexts), strict=True):
+      other = first.setdefault(pair[0][columns].tobytes(), pair)
+      if other[1] != pair[1]:
+        rows = group._replace(rows=group.rows[:1])
+        texts = [
+          survey.draw_texts(rows, context, 1, rng) or ["a longer input"]
+          for context, _ in (other, pair)
+        ]
+        return group, [text for (text,) in texts]
   return None
-
-
-def visible(field: ReceptiveField) -> tuple[tuple, list[int]]:
-  """Returns the tokens that a receptive field sees, their places numbered among
-  themselves, and the columns of its contexts that hold their values, in that
-  order."""
-  tokens = [token for _, tokens in field.tokens for token in tokens]
-  keys = sorted({token.key for token in tokens if token.kind != "mark"})
-  places = sorted({place for *_, place in keys if place >= 0})
-  number = lambda place: places.index(place) if place >= 0 else -1
-  numbered = tuple(
-    (stack, tuple(x._replace(place=number(x.place)) for x in of_stack))
-    for stack, of_stack in field.tokens
-  )
-  return numbered, [field.columns[key] for key in keys]
 
 
 def unseen_own(field: ReceptiveField) -> str:
@@ -281,18 +247,9 @@ def unseen_own(field: ReceptiveField) -> str:
     places = {column: key[-1] for key, column in field.columns.items()}
     number = places[field.answer_column]
   for operand in range(transducer.task.operands):
-    is_shared = operand in transducer.shared
-    if ("digit", operand, -1 if is_shared else number) not in keys:
+    place = -1 if operand in transducer.shared else number
+    if ("digit", operand, place) not in keys:
       is_single = transducer.task.operands == 1
-      return "the row's own " + (
-        "item" if is_single else f"digit of {'abs'[operand]}"
-      )
+      name = "item" if is_single else f"digit of {'abs'[operand]}"
+      return f"the row's own {name}"
   return ""
-
-
-def _text_of(survey: Survey, group: RowGroup, context: np.ndarray) -> str:
-  """Returns an input, as people type it, that has a context."""
-  rng = np.random.default_rng(0)
-  one_row = group._replace(rows=group.rows[:1])
-  texts = survey.draw_texts(one_row, context, 1, rng)
-  return texts[0] if texts else "a longer input"
