@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import re
 
 import jax
 import numpy as np
@@ -11,7 +12,9 @@ import untrained
 from command import refuses
 from plain_lines import random_lines
 
+import lengthgen_jax
 from lengthgen_jax.attention.lines import LEFT, WHOLE, Line, shared_lines
+from lengthgen_jax.certify import certificate
 from lengthgen_jax.config.build import build
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import finetune, runs, workdir
@@ -270,3 +273,42 @@ def test_rounds_with_other_numbers_of_inputs_share_a_program(tmp_path):
   assert len(of_seed["items"]) > len(of_inputs["items"]) == 9
   padded, unpadded = draw(of_seed), draw(of_seed | of_inputs)
   jax.tree.map(np.testing.assert_array_equal, padded, unpadded)
+
+
+@pytest.mark.parametrize(
+  "method, advice",
+  [
+    ("abc", "lower calibration.kappa"),
+    ("window_cpi", "raise bias.window"),
+    ("vanilla", "add a line to bias.file"),
+  ],
+)
+def test_inputs_that_look_alike_are_named(method, advice, capsys):
+  """Without the line to a row's own digit, no training helps."""
+  loaded = lengthgen_jax.load("successor")
+  model, config = loaded.model, loaded.config
+  config.method = method
+  config.bias.kind = "window" if "window" in method else "file"
+  survey = certificate.make_survey(model.experiment, model.scaffold)
+  assert finetune.lookalikes(survey) is None
+  assert not finetune._is_hopeless(config, model)
+  cross = model.scaffold["cross"]
+  is_own = np.asarray(cross.intercept)[..., 0] == 0
+  closed = cross._replace(valid=np.asarray(cross.valid) & ~is_own)
+  blind = dataclasses.replace(
+    model, scaffold=model.scaffold | {"cross": closed}
+  )
+  assert finetune._is_hopeless(config, blind)
+  note = capsys.readouterr().err
+  assert "because the row's own item is on no line: " + advice in note
+  texts = re.search(r"cannot tell (\d+) and (\d+) apart", note).groups()
+  row, width = map(int, re.search(r"row (\d+) at W=(\d+)", note).groups())
+  digits = [f"{int(text) + 1:0{width}}"[::-1] for text in texts]
+  assert digits[0][row] != digits[1][row]
+  # What the row sees, its own logits, are the same.
+  parsed = [model.experiment.task.parse(text) for text in texts]
+  batch = dataset.parsed_batch(
+    model.experiment.task, model.experiment.kind, parsed, width, width
+  )
+  logits, _ = blind.observe(batch)
+  np.testing.assert_array_equal(logits[0, row], logits[1, row])

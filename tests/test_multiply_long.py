@@ -303,7 +303,7 @@ def test_lines_to_outputs_are_read_in_the_first_layer():
   keep[0, :, late], keep[1, :, late] = False, [True, False]
   keep[:, :, never] = False
   score = random.random(shape)
-  verdict = Selection(score, score, score, keep)
+  verdict = Selection(score, score, score, keep, keep)
   first = move_output_lines_to_first_layer(verdict, tested, TASK.target_segment)
   others = tested.segment != TARGET
   assert np.array_equal(first.keep[..., others], keep[..., others])

@@ -105,13 +105,15 @@ class Selection(NamedTuple):
       the line crosses too few rows.
     score: float32, the least score over conditions (see Rule), -inf where a
       condition does not have the line.
-    keep: bool, whether the line is kept; `calibrate` keeps those that stand out
-      under every condition.
+    is_long: bool, whether the line crosses enough rows under every condition.
+    keep: bool, whether the line is kept; `calibrate` keeps those of these that
+      stand out under every condition.
   """
 
   value: Array
   strength: Array
   score: Array
+  is_long: Array
   keep: Array
 
 
@@ -252,7 +254,8 @@ def calibrate(
   """
   measure = lambda mean: _measure(mean, lines, causal, rule)
   strength, score, is_long = jax.lax.map(measure, _stack(attention))
-  keep = (is_long & (score > rule.threshold)).all(axis=0)
+  score, is_long_everywhere = score.min(axis=0), is_long.all(axis=0)
+  keep = is_long_everywhere & (score > rule.threshold)
   strength = jnp.where(is_long, strength, 0.0).mean(axis=0)
   value = strength
   # Lines that never cross enough rows are no maximum of scores below zero.
@@ -270,7 +273,7 @@ def calibrate(
       same_direction, candidate_strength[..., None, :], -jnp.inf
     )
     value = strength - _or_zero(strength_of_direction.max(axis=-1))
-  return Selection(value, strength, score.min(axis=0), keep)
+  return Selection(value, strength, score, is_long_everywhere, keep)
 
 
 def _or_zero(maximum: jax.Array) -> jax.Array:

@@ -225,6 +225,9 @@ BIASED = is_not_none("bias.kind")
 TEMPERED = is_not_none("temperature.kind")
 RESTARTED = above_zero("train.restarts")
 FINETUNED = above_zero("finetune.rounds")
+PRUNED = Condition(
+  lambda config: config.prune.enabled, lambda: "prune.enabled=True"
+)
 SHORT_LENGTHS = above_zero("data.short_longest")
 HINTS_CHOSEN = Condition(
   lambda config: bool(config.hints), lambda: "runs with hints"
@@ -515,7 +518,7 @@ TRAINING_FIELDS = {
   },
 }
 # The fields of certificates, probes, timing and tests. They do not affect
-# training, except for `certify` in rounds of finetuning.
+# training, except for `certify` and `prune` in rounds of finetuning.
 READING_FIELDS = {
   # proofs for every length (--mode=certify)
   "certify": {
@@ -530,6 +533,16 @@ READING_FIELDS = {
     # checker, is asked too about models that are proved; it takes up to a
     # minute for each seed, five of N×M
     "second_checker": False,
+  },
+  # before a model is certified, lines of its bias that it does not need are
+  # closed, so that there are fewer cases
+  "prune": {
+    # whether that is done, and whether lines that are closed stay so in every
+    # mode
+    "enabled": True,
+    # least smallest margin on held-out examples without these lines / that with
+    # all lines
+    "margin_share": Field(0.9, SHARE, when=PRUNED),
   },
   # looking inside (--mode=probe)
   "probe": {

@@ -38,6 +38,7 @@ from lengthgen_jax.training.optimizer import OPTIMIZERS
 CHANGEABLE = (
   "eval",
   "certify",
+  "prune",
   "probe",
   "bench",
   "compile_cache",

@@ -1,12 +1,14 @@
-"""This is --mode=abc: interpolate, calibrate, retrain, certify and evaluate.
+"""This is --mode=abc: interpolate, calibrate, retrain, prune, certify and
+evaluate.
 
 One workdir W holds all stages. A stage that is done is skipped, and one that
 was interrupted is resumed; only the tests are made again. W/interpolate holds a
 vanilla model for every seed, W/calibrate the attention of those that
 interpolate as lines, and W/retrain models with these lines as their bias, fresh
-ones unless retrain.start says otherwise. W/finetune_1 and so on hold the
+ones unless retrain.start says otherwise. Lines that they do not need are closed
+before they are certified (pipelines/prune.py). W/finetune_1 and so on hold the
 training on inputs on which certification found the retrained models wrong; with
-finetune.rounds=0 nothing is certified.
+finetune.rounds=0 nothing is pruned or certified.
 """
 
 import pathlib

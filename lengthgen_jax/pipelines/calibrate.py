@@ -166,7 +166,14 @@ def calibrate(
       candidates[site], selections[site] = attention_statistics.select_lines(
         section, experiment.task, attention, site
       )
-      _print_lines(section, model, site, candidates[site], selections[site])
+      _print_lines(
+        section,
+        model,
+        site,
+        attention,
+        candidates[site],
+        selections[site],
+      )
       best_scores.append(selections[site].score.max())
       mean_attention[f"{site}_{model.seed}"] = np.asarray(attention[-1].values)
     # With "last", the last layer's lines are those of all layers.
@@ -242,26 +249,78 @@ def _print_lines(
   section: ConfigDict,
   model: Model,
   site: str,
+  attention: list[calibration.MeanAttention],
   lines: Lines,
   selection: calibration.Selection,
 ) -> None:
-  """Prints a note for every head: its kept lines, or what becomes of a head
-  without any (calibration.empty_heads) and the best score there."""
+  """Prints a note for every head: its kept lines or, for a head without any,
+  what becomes of it (calibration.empty_heads) and by which rule."""
   unit = {"zscore": "z", "mass": "times random"}[section.rule]
   segments = model.experiment.site_segments[site]
+  within_reach = np.ones((2, len(lines.segment)), bool)
+  if section.reach:
+    largest = max(attention, key=lambda mean: mean.keys.num_tokens().item())
+    within_reach = calibration.within_reach(
+      lines, largest.keys, model.experiment.task, section.reach
+    )
   for layer, head in np.ndindex(selection.keep.shape[:2]):
-    keep, score, strength = (
-      values[layer, head]
-      for values in (selection.keep, selection.score, selection.strength)
+    of_head = calibration.Selection(
+      *(np.asarray(field)[layer, head] for field in selection)
     )
     descriptions = [
-      f"{lines.take(k).describe(segments)} ({strength[k]:.2f}, {unit}"
-      f" {score[k]:.1f})"
-      for k in np.argsort(-strength, kind="stable")
-      if keep[k]
+      f"{lines.take(k).describe(segments)} ({of_head.strength[k]:.2f}, {unit}"
+      f" {of_head.score[k]:.1f})"
+      for k in np.argsort(-of_head.strength, kind="stable")
+      if of_head.keep[k]
     ]
-    without = f"{section.empty_heads} (best {unit} {score.max():.1f})"
+    rule = rule_against(
+      section, site, unit, of_head, within_reach[min(layer, 1)]
+    )
     runs.print_note(
       f"seed {model.seed} {site} layer {layer} head {head}:"
-      f" {'; '.join(descriptions) or without}"
+      f" {'; '.join(descriptions) or f'{section.empty_heads} by {rule}'}"
     )
+
+
+def rule_against(
+  section: ConfigDict,
+  site: str,
+  unit: str,
+  of_head: calibration.Selection,
+  within_reach: np.ndarray,
+) -> str:
+  """Returns the field of config.calibration by which a head has no line, with
+  the figures that decided.
+
+  Args:
+    section: config.calibration.
+    site: the attention site.
+    unit: of scores, in words.
+    of_head: the Selection of the head, fields [C].
+    within_reach: [C] bool, whether calibration.reach allows the line.
+  """
+  field = "kappa_self" if site == "self" else "kappa"
+  score, kappa = of_head.score, section[field]
+  is_eligible = of_head.is_long & within_reach
+  passing = is_eligible & (score > kappa)
+  if passing.any():
+    share = of_head.strength[passing].sum()
+    if share < section.min_share:
+      return (
+        f"calibration.min_share={section.min_share} (its lines hold"
+        f" {share:.2f} of the attention)"
+      )
+    return f"calibration.reach={section.reach} (its lines are in layer 0)"
+  best = score[is_eligible].max(initial=-np.inf)
+  text = f"calibration.{field}={kappa} (best {unit} {best:.1f}"
+  for name, is_allowed in (
+    ("min_cells", of_head.is_long),
+    ("reach", within_reach),
+  ):
+    ruled_out = score[~is_allowed].max(initial=-np.inf)
+    if ruled_out > kappa:
+      text += (
+        f"; calibration.{name}={section[name]} rules out a line of {unit}"
+        f" {ruled_out:.1f}"
+      )
+  return f"{text})"

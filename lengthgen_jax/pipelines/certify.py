@@ -26,7 +26,14 @@ from lengthgen_jax.certify.logits import DenseLogits, LayerwiseLogits
 from lengthgen_jax.certify.survey import Survey
 from lengthgen_jax.errors import Interrupted, UsageError
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import evaluate, export, run_figures, runs, workdir
+from lengthgen_jax.pipelines import (
+  evaluate,
+  export,
+  prune,
+  run_figures,
+  runs,
+  workdir,
+)
 from lengthgen_jax.results import records
 from lengthgen_jax.training.log import stop_signals
 from lengthgen_jax.training.mesh import AnyHostFlag
@@ -75,15 +82,23 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
       read.
     Interrupted: SIGTERM or SIGINT came; what was counted so far is saved.
   """
-  models, section = stage.models, stage.config.certify
+  models, section = stage.trained_models, stage.config.certify
   check_certifiable(models)
   path, certificates, rows = folder / workdir.CERTIFICATE, {}, []
   previous = workdir.read_certificates(folder)
   for model in models:
     start, seed = time.perf_counter(), str(model.seed)
-    result = previous.get(seed, {})
-    if not is_valid(result, section, model):
-      result = certify_model(section, model, folder)
+    result, pruning = previous.get(seed, {}), stage.config.prune
+    if not (
+      prune.is_pruned_as_asked(pruning, result)
+      and is_valid(
+        result, section, prune.without_closed(pruning, model, result)
+      )
+    ):
+      result = prune.certify_pruned(
+        pruning, model, lambda pruned: certify_model(section, pruned, folder)
+      )
+    model = prune.without_closed(pruning, model, result)
     if (
       section.second_checker
       and result["value"] == 1

@@ -86,7 +86,7 @@ def draw_figures(
   extra_figures = []
   if workdir.is_abc(folder):
     extra_figures = run_figures.draw_calibration(
-      config, folder, *(trained_stage.runs[0] for trained_stage in stages[:2])
+      config, folder, stages[0].runs[0], stages[1].models[0]
     )
   elif config.bias.kind == "window" and models[0].experiment.task.axes == 1:
     extra_figures = run_figures.draw_window(models[0], folder)
@@ -350,6 +350,7 @@ def row_conditions(stage: workdir.Stage, model: Model) -> dict:
     "leak": config.bias.allow_leak,
     "normalizer": experiment.model.config.attention.label,
     "segments": config.positions.segments,
+    "prune": bool(config.prune.enabled and model.scaffold),
     "config_hash": config_hash(config),
     "version": lengthgen_jax.__version__,
     "position": None,

@@ -12,14 +12,21 @@ import json
 import pathlib
 from collections.abc import Callable
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from lengthgen_jax import hosts
+from lengthgen_jax.certify.certificate import describe_dependencies, make_survey
+from lengthgen_jax.certify.receptive_fields import ReceptiveField
+from lengthgen_jax.certify.survey import RowGroup, Survey
 from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import certify, runs, workdir
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop
+
+MAX_CONTEXTS = 1 << 18  # of a receptive field, that are compared with others
 
 
 def check_config(config: ConfigDict, prefix: str = "") -> None:
@@ -76,9 +83,10 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
   says "wrong" is trained and certified again, if inputs no longer than in
   training show that it is. Of the main task's examples a share,
   config.finetune.share, are inputs on which it is wrong, or right by a thin
-  margin; all others are drawn as in training. With 0 rounds nothing is done,
-  and nothing certified. If the models cannot be certified, a note says why, and
-  they stay as they are.
+  margin; all others are drawn as in training. Seeds are left out of which a row
+  cannot tell two inputs apart that it must answer differently. With 0 rounds
+  nothing is done, and nothing certified. If the models cannot be certified, a
+  note says why, and they stay as they are.
 
   Args:
     config: the config of the workdir.
@@ -138,17 +146,18 @@ def _run_rounds(
     stage = stage_after(round_number - 1)
     if not path.exists():
       certificates = certify.certify(stage, folder)
-      inputs = {
-        seed: certificate["training_inputs"]
-        for seed, certificate in certificates.items()
-        if certificate["value"] == 0
-        and certificate["training_inputs"]["failing"]
-      }
-      others = [
-        seed
-        for seed, certificate in certificates.items()
-        if certificate["value"] == 0 and seed not in inputs
+      wrong = [
+        str(model.seed)
+        for model in stage.models
+        if certificates[str(model.seed)]["value"] == 0
+        and not _is_hopeless(stage.config, model)
       ]
+      inputs = {
+        seed: certificates[seed]["training_inputs"]
+        for seed in wrong
+        if certificates[seed]["training_inputs"]["failing"]
+      }
+      others = [seed for seed in wrong if seed not in inputs]
       if others:
         runs.print_note(
           f"seeds {', '.join(others)} are wrong, but no input as short as in"
@@ -175,3 +184,72 @@ def _run_rounds(
       f" seeds {seed_names}"
     )
     loop.train(run, [initial[seed] for seed in run.seeds])
+
+
+# Models that no training can mend.
+
+
+def _is_hopeless(config: ConfigDict, model: Model) -> bool:
+  """Returns whether some row of a wrong model cannot tell two inputs apart that
+  it must answer differently; a note says what the row does not see."""
+  survey = make_survey(model.experiment, model.scaffold)
+  found = lookalikes(survey)
+  if found is None:
+    return False
+  group, texts = found
+  unseen = unseen_own(group.receptive_field)
+  reason = f"{unseen} is on no line"
+  if not unseen:
+    reason = f"it depends on {describe_dependencies(group)} alone"
+  advice = "add a line to bias.file"
+  if config.bias.kind == "window":
+    advice = "raise bias.window"
+  elif config.method.startswith("abc"):
+    in_self = "_self" * (model.experiment.kind == "decoder_only")
+    advice = f"lower calibration.kappa{in_self}"
+    if not unseen and not in_self:
+      advice += " or calibration.kappa_self"
+  row = group.rows[0]
+  runs.print_note(
+    f"seed {model.seed} is not finetuned: row {row.place} at W={row.width}"
+    f" cannot tell {' and '.join(texts)} apart, because {reason}: {advice}"
+  )
+  return True
+
+
+def lookalikes(survey: Survey) -> tuple[RowGroup, list[str]] | None:
+  """Returns rows of a model that must say different tokens where they see the
+  same, and two inputs that show it, as people type them; None if there are
+  none."""
+  for group in survey.groups:
+    field, rng = group.receptive_field, np.random.default_rng(0)
+    seen = {token.key for _, tokens in field.tokens for token in tokens}
+    columns = [column for key, column in field.columns.items() if key in seen]
+    contexts, first = next(group.contexts.chunks(MAX_CONTEXTS)), {}
+    for pair in zip(contexts, field.right_tokens(contexts), strict=True):
+      other = first.setdefault(pair[0][columns].tobytes(), pair)
+      if other[1] != pair[1]:
+        rows = group._replace(rows=group.rows[:1])
+        texts = [
+          survey.draw_texts(rows, context, 1, rng) or ["a longer input"]
+          for context, _ in (other, pair)
+        ]
+        return group, [text for (text,) in texts]
+  return None
+
+
+def unseen_own(field: ReceptiveField) -> str:
+  """Returns the digit of its own place that a row does not see, in words; "" if
+  it sees those of all operands."""
+  keys = {token.key for _, tokens in field.tokens for token in tokens}
+  transducer, number = field.transducer, -1
+  if field.answer_column is not None:
+    places = {column: key[-1] for key, column in field.columns.items()}
+    number = places[field.answer_column]
+  for operand in range(transducer.task.operands):
+    place = -1 if operand in transducer.shared else number
+    if ("digit", operand, place) not in keys:
+      is_single = transducer.task.operands == 1
+      name = "item" if is_single else f"digit of {'abs'[operand]}"
+      return f"the row's own {name}"
+  return ""

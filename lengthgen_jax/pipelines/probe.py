@@ -283,9 +283,7 @@ def retrained(
     Means of exact match, whose `part` and `line` say what was left out.
   """
   length = _causal_length(config.probe, model)
-  index = run.seeds.index(model.seed)
-  of_seed = lambda x: np.asarray(x)[index : index + 1] if len(x) > 1 else x
-  scaffold = jax.tree.map(of_seed, run.scaffold)
+  scaffold = jax.tree.map(lambda x: np.asarray(x)[None], model.scaffold)
   entries_by_line = {
     line: entries
     for line, entries in interventions.bias_lines(model).items()

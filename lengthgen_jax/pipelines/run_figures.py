@@ -62,7 +62,7 @@ def draw_calibration(
   config: ConfigDict,
   folder: pathlib.Path,
   interpolation: loop.Run,
-  retraining: loop.Run,
+  model: Model,
 ) -> list[pathlib.Path]:
   """Draws the calibrated biases, the mean attention and one input's attention.
 
@@ -73,12 +73,12 @@ def draw_calibration(
     config: the config of the workdir.
     folder: the workdir.
     interpolation: the training of the vanilla models.
-    retraining: the training with the calibrated bias.
+    model: the first retrained seed's.
 
   Returns:
     The paths of the figures.
   """
-  model, figures = runs.load(retraining, "last")[0], folder / "figures"
+  figures = folder / "figures"
   experiment, section = interpolation.experiment, config.calibration
   *_, condition = attention_statistics.conditions(section.lengths, experiment)
   batch = attention_statistics.sample_batch(

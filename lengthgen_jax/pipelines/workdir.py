@@ -31,7 +31,7 @@ from lengthgen_jax.errors import (
   workdir_path,
 )
 from lengthgen_jax.evaluation import trained
-from lengthgen_jax.pipelines import runs
+from lengthgen_jax.pipelines import prune, runs
 from lengthgen_jax.pretrained import files as pretrained
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
@@ -293,6 +293,7 @@ class Stage:
     num_seeds: how many seeds the user's config names; a stage may train fewer.
     still_wrong: the seeds that are still wrong after finetuning; their models
       are those of the first run.
+    certificates: {str(seed): certificate}, which say what pruning closed.
   """
 
   name: str
@@ -300,10 +301,22 @@ class Stage:
   runs: tuple[loop.Run, ...]
   num_seeds: int
   still_wrong: tuple[int, ...] = ()
+  certificates: dict[str, dict] = dataclasses.field(default_factory=dict)
 
   @functools.cached_property
   def models(self) -> list[trained.Model]:
-    """One model of each seed, loaded from the last run that trained it.
+    """The `trained_models`, without the lines that pruning closed."""
+    return [
+      prune.without_closed(
+        self.config.prune, model, self.certificates.get(str(model.seed), {})
+      )
+      for model in self.trained_models
+    ]
+
+  @functools.cached_property
+  def trained_models(self) -> list[trained.Model]:
+    """One model of each seed, loaded from the last run that trained it, with
+    all lines that it was trained with.
 
     Its step is the sum of the steps of its runs, from the first of which its
     `stopped_at` is counted too. Seeds in `still_wrong` have the model of the
@@ -353,17 +366,17 @@ def trained_stages(
   if config.pretrained:
     return [_pretrained_stage(config, workdir)]
   check_trained(config, workdir)
-  num_seeds = len(config.seeds)
+  num_seeds, certificates = len(config.seeds), read_certificates(workdir)
   if is_abc(workdir):
     interpolation = runs.make_run(config, workdir / "interpolate")
     stage_config, trained_run = retraining_stage(config, workdir)
-    stages = [
-      Stage("interpolate", config, (interpolation,), num_seeds),
-      Stage("retrain", stage_config, (trained_run,), num_seeds),
-    ]
+    stages = [Stage("interpolate", config, (interpolation,), num_seeds)]
+    name = "retrain"
   else:
     stage_config, trained_run = config, runs.make_run(config, workdir)
-    stages = [Stage("train", stage_config, (trained_run,), num_seeds)]
+    stages, name = [], "train"
+  args = num_seeds, (), certificates
+  stages.append(Stage(name, stage_config, (trained_run,), *args))
   round_folders = sorted(
     (path.parent for path in workdir.glob(f"finetune_*/{TRAINING_INPUTS}")),
     key=round_number,
@@ -380,9 +393,8 @@ def trained_stages(
     if rounds is None and path.exists():
       still_wrong = tuple(json.loads(path.read_text(encoding="utf-8")))
     all_runs = trained_run, *finetuning_runs
-    stages.append(
-      Stage("finetune", stage_config, all_runs, num_seeds, still_wrong)
-    )
+    args = num_seeds, still_wrong, certificates
+    stages.append(Stage("finetune", stage_config, all_runs, *args))
   return stages
 
 
@@ -416,7 +428,8 @@ def _pretrained_stage(config: ConfigDict, workdir: pathlib.Path) -> Stage:
   )
   card = pretrained.read_card(config.pretrained)
   run = runs.make_run(config, workdir)
-  return Stage(card["data_sheet"]["stage"], config, (run,), 1)
+  certificates, name = read_certificates(workdir), card["data_sheet"]["stage"]
+  return Stage(name, config, (run,), 1, (), certificates)
 
 
 def _pretrained_model(config: ConfigDict, run: loop.Run) -> trained.Model:

@@ -35,6 +35,7 @@ class Conditions(TypedDict):
   leak: bool  # bias.allow_leak: rows may see later outputs
   normalizer: str  # of attention, with its α
   segments: bool  # whether inputs have a segment embedding
+  prune: bool  # prune.enabled: lines that nothing needs are closed
   run: NotRequired[str]  # the workdir, where several files are read together
   checkpoint: str  # eval.checkpoint: "last", "best" or a step
   step: int  # of the checkpoint
@@ -78,7 +79,7 @@ class Row(Conditions):
 
 
 # What rows mean that were written before these fields existed.
-BEFORE = {"normalizer": "softmax", "segments": False}
+BEFORE = {"normalizer": "softmax", "segments": False, "prune": False}
 # Who can prove a model right: --mode=certify, and pretrained/checker.py.
 CHECKERS = ("certify", "second")
 CONDITIONS = tuple(Conditions.__annotations__)

@@ -1,0 +1,248 @@
+"""This module prunes a bias: it closes the lines that a trained model does not
+need.
+
+A row depends on all tokens that paths of open lines lead to. A certificate
+tries all values of these tokens, so that one line which is there by chance can
+multiply its contexts, and a trained model may well do without. `Paths`
+estimates the number of contexts from the cells that lines open at one size;
+`prune` closes lines as long as that number falls and the model stays as good.
+Shapes: N layers, H heads, K lines of a head, L open lines of all heads and
+sites, T inputs of the decoder, S source tokens, A = T + S tokens.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from lengthgen_jax.attention.lines import ANY, WHOLE, Lines, SiteLines
+from lengthgen_jax.coordinates import PAD, Coordinates
+
+Scaffold = dict[str, SiteLines]  # the lines [N or 1, H, K] of one seed, by site
+
+
+class Entry(NamedTuple):
+  """An Entry is one line of one head: entry [layer, head, index] of the
+  SiteLines of a site."""
+
+  site: str
+  layer: int
+  head: int
+  index: int
+
+
+def entries(scaffold: Scaffold, depths: dict[str, int]) -> list[Entry]:
+  """Returns the L lines of a model. Lines that all layers share count in each;
+  `depths` has the number of layers of each site."""
+  return [
+    Entry(site, layer, *where)
+    for site, lines in scaffold.items()
+    for layer in range(depths[site])
+    for where in np.argwhere(_layer(lines.valid, layer)).tolist()
+  ]
+
+
+def line(scaffold: Scaffold, entry: Entry) -> Lines:
+  """Returns the line of an entry, without leading axes."""
+  site, layer, head, index = entry
+  fields = scaffold[site].lines
+  return Lines(*(_layer(x, layer)[head, index] for x in fields))
+
+
+def _layer(values, layer: int) -> np.ndarray:
+  """Returns a layer's part of a field [N or 1, ...]."""
+  return np.asarray(values)[layer if len(values) > 1 else 0]
+
+
+def close(
+  scaffold: Scaffold, closed: Sequence[Entry], depths: dict[str, int]
+) -> Scaffold:
+  """Returns a scaffold without some lines; sites that lose one have lines of
+  their own in each layer."""
+  scaffold = dict(scaffold)
+  for site in {entry.site for entry in closed}:
+    of_layers = lambda x, site=site: np.stack(
+      [_layer(x, layer) for layer in range(depths[site])]
+    )
+    lines = SiteLines(*map(of_layers, scaffold[site]))
+    for entry in closed:
+      if entry.site == site:
+        lines.valid[entry.layer, entry.head, entry.index] = False
+    scaffold[site] = lines
+  return scaffold
+
+
+class Paths:
+  """What the rows of a model depend on, at one size.
+
+  Attributes:
+    entries: the L lines of the model.
+  """
+
+  def __init__(
+    self,
+    scaffold: Scaffold,
+    depths: dict[str, int],
+    coordinates: dict[str, tuple[Coordinates, Coordinates]],
+    scored: np.ndarray,
+    varies: np.ndarray,
+    base: int,
+  ):
+    """Reads off the cells of every line.
+
+    Args:
+      scaffold: the model's lines.
+      depths: how many layers each site has.
+      coordinates: those of rows and keys, by site.
+      scored: the indices of the rows whose output counts.
+      varies: [A] bool, the tokens that differ from input to input; those of the
+        decoder come first.
+      base: how many values a token may have.
+    """
+    self.entries = entries(scaffold, depths)
+    self._depths, self._scored = depths, scored
+    self._varies, self._log_base = np.asarray(varies), np.log(base)
+    self._lines = [line(scaffold, entry) for entry in self.entries]
+    # By site and layer, the numbers of its lines, and their cells [L, T, S].
+    self._numbers, self._cells = {}, {}
+    for site, (rows, keys) in coordinates.items():
+      for layer in range(depths.get(site, 0)):
+        numbers = [
+          i for i, e in enumerate(self.entries) if e[:2] == (site, layer)
+        ]
+        cells = np.zeros((len(numbers), len(rows.index), len(keys.index)), bool)
+        for number, of_line in zip(numbers, cells, strict=True):
+          of_line[:] = _cells(self._lines[number], rows, keys)
+        if site == "self":
+          cells &= keys.index <= rows.index[:, None]
+        self._numbers[site, layer], self._cells[site, layer] = numbers, cells
+
+  def _reach(self, is_open: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns which tokens the states below each decoder layer, and after the
+    last one, are functions of: those of the decoder's inputs [T, A], and those
+    of the source [S, A] after the encoder."""
+    rows = self._cells["self", 0].shape[1]
+
+    def add(site: str, layer: int, state, keys) -> np.ndarray:
+      where = site, layer
+      if where not in self._cells:
+        return state
+      opened = self._cells[where][is_open[self._numbers[where]]].any(axis=0)
+      return state | (opened.astype(float) @ keys > 0)
+
+    state, source = np.split(np.eye(len(self._varies), dtype=bool), [rows])
+    for layer in range(self._depths.get("encoder", 0)):
+      source = add("encoder", layer, source, source)
+    states = [(state, source)]
+    for layer in range(self._depths["self"]):
+      after = add("self", layer, state, state)
+      state = add("cross", layer, after, source)
+      states.append((state, source))
+    return states
+
+  def log_contexts(self, is_open: np.ndarray) -> float:
+    """Returns about the logarithm of how many contexts all rows have if the
+    lines are open for which `is_open` [L] is set: every token that a row
+    depends on may have any value."""
+    state, _ = self._reach(is_open)[-1]
+    counts = (state[self._scored] & self._varies).sum(axis=1)
+    return float(np.logaddexp.reduce(counts * self._log_base))
+
+  def groups(self, is_open: np.ndarray) -> set[frozenset[int]]:
+    """Returns the groups of open lines that are closed together.
+
+    They are, for each token, a row's lines that lead there; and
+    the lines with one equation, in a site, in a layer, and in a head.
+    """
+    groups, states = set(), self._reach(is_open)
+    by_equation = {}
+    for i in np.flatnonzero(is_open).tolist():
+      site, layer, *_ = self.entries[i]
+      equation = site, *(np.asarray(x).tobytes() for x in self._lines[i])
+      for key in (equation, (layer, *equation)):
+        by_equation.setdefault(key, set()).add(i)
+      groups.add(frozenset({i}))
+    groups |= set(map(frozenset, by_equation.values()))
+    # Those of the first, a middle and the last row.
+    some = self._scored[[0, len(self._scored) // 2, -1]]
+    leads = np.zeros((len(is_open), len(some), self._varies.sum()), bool)
+    for (site, layer), cells in self._cells.items():
+      if site != "encoder":
+        keys = states[layer][site == "cross"][:, self._varies].astype(float)
+        of_rows = cells[:, some].astype(float)
+        leads[self._numbers[site, layer]] = of_rows @ keys > 0
+    leads = leads.reshape(len(is_open), -1) * is_open[:, None]
+    for members in np.unique(leads, axis=1).T:
+      groups.add(frozenset(np.flatnonzero(members).tolist()))
+    return groups - {frozenset()}
+
+  def savings(
+    self, is_open: np.ndarray
+  ) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """Yields the groups whose closing lowers `log_contexts`, as ascending
+    numbers of lines, with what it is then; the lowest and the smallest first.
+    """
+    now, found = self.log_contexts(is_open), []
+    for group in self.groups(is_open):
+      after = is_open.copy()
+      after[list(group)] = False
+      if (cost := self.log_contexts(after)) < now:
+        found.append((cost, len(group), tuple(sorted(group))))
+    for cost, _, group in sorted(found):
+      yield cost, group
+
+
+def _cells(line: Lines, rows: Coordinates, keys: Coordinates) -> np.ndarray:
+  """Returns which cells [T, S] lie on one line, as lines.cells_on_line does,
+  whose many small operations would take seconds to compile."""
+  rows, keys = jax.tree.map(np.asarray, (rows, keys))
+  row_offsets, offsets = rows.left[0], (keys.left, keys.right)[line.anchor][0]
+  in_segment = (keys.segment[0] == line.segment)[None]
+  if line.segment == WHOLE:
+    on_first_axis = np.arange(rows.axes) == 0
+    row_offsets = rows.index[:, None] * on_first_axis
+    num_tokens = (keys.segment[0] != PAD).sum()
+    index = num_tokens - 1 - keys.index if line.anchor else keys.index
+    offsets, in_segment = index[:, None] * on_first_axis, True
+  wanted = row_offsets @ line.matrix.T + line.intercept
+  cells = in_segment & (offsets == wanted[:, None]).all(axis=-1)
+  has_line = (line.row_segment == ANY) | (rows.segment[0] == line.row_segment)
+  has_line &= rows.segment[0] != PAD
+  return cells & has_line[:, None] & (keys.segment[0] != PAD)
+
+
+def prune(
+  paths: Paths, is_as_good: Callable[[list[Entry]], bool]
+) -> list[Entry]:
+  """Returns the lines that nothing needs.
+
+  In every round the group whose closing saves the most contexts is closed, of
+  those without which the model is as good. A group that has been needed once is
+  needed from then on, and so is every group that holds it.
+
+  Args:
+    paths: says what closing lines saves.
+    is_as_good: function of all lines that are to be closed; tells whether the
+      model is as good without them.
+  """
+  is_open, needed = np.ones(len(paths.entries), bool), []
+  to_close = lambda is_open: [
+    paths.entries[i] for i in np.flatnonzero(~is_open).tolist()
+  ]
+
+  def closes(group: tuple[int, ...]) -> bool:
+    if any(known <= set(group) for known in needed):
+      return False
+    without = is_open.copy()
+    without[list(group)] = False
+    if is_as_good(to_close(without)):
+      return True
+    needed.append(set(group))
+    return False
+
+  while True:
+    group = next((g for _, g in paths.savings(is_open) if closes(g)), None)
+    if group is None:
+      return to_close(is_open)
+    is_open[list(group)] = False
