@@ -2,6 +2,8 @@
 
 import argparse
 import contextlib
+import errno
+import os
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
@@ -10,6 +12,7 @@ from typing import Any, NoReturn
 
 _SHORT = Repr()
 _SHORT.maxstring = 40
+NO_SPACE = os.strerror(errno.ENOSPC)
 
 
 class UsageError(Exception):
@@ -47,9 +50,13 @@ def check_probability(field: str, value: float) -> None:
   check(0.0 <= value <= 1.0, f"{field}={value}: must be in [0, 1]")
 
 
-def out_of_memory(error: BaseException) -> str:
-  """Returns a line for an error of too little memory, "" for any other."""
+def exhausted(error: BaseException) -> str:
+  """Returns a line for an error of too little space on the disk or of too
+  little memory, "" for any other."""
   text = str(error)
+  # Orbax's errors of this kind are no OSError.
+  if getattr(error, "errno", 0) == errno.ENOSPC or NO_SPACE in text:
+    return f"{NO_SPACE}: free some; what was saved before is still there"
   if "RESOURCE_EXHAUSTED" not in text and not isinstance(error, MemoryError):
     return ""
   first = (text.splitlines() or ["out of memory"])[0].rstrip(". ")

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Iterator
 from typing import NoReturn
 
-from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
+from lengthgen_jax.errors import Interrupted, UsageError, check, exhausted
 
 HEARTBEAT = 30  # seconds without a sign of life after which a process is lost
 LOST = (
@@ -226,11 +226,11 @@ class _Ending:
     if isinstance(error, KeyboardInterrupt):
       os.unlink(self.log)
       os._exit(130)
-    message = out_of_memory(error) or str(error)
+    message = exhausted(error) or str(error)
     if isinstance(error, UsageError):
       if is_multihost() and is_primary():
         time.sleep(2)  # let the others report it too
-    elif not out_of_memory(error):
+    elif not exhausted(error):
       message = "".join(traceback.format_exception(error))
       # The runtime's errors, of whatever class, begin like "UNKNOWN: ...".
       if re.match("[A-Z_]+: ", str(error)):

@@ -23,7 +23,7 @@ from absl import app, flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from lengthgen_jax import hosts, stopwatch
-from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
+from lengthgen_jax.errors import Interrupted, UsageError, check, exhausted
 
 # Each mode is a module of pipelines/, but "bench" is one of benchmark/. It is
 # imported when it is run, so that --help does not wait for JAX.
@@ -102,8 +102,8 @@ _CONNECT_TIMEOUT = flags.DEFINE_integer(
   "multihost: seconds to wait for all processes.",
   lower_bound=1,
 )
-# Modes that end with a line of where the time went.
-TIMED_MODES = ("train", "abc", "evaluate", "calibrate", "certify", "probe")
+# Modes that write in the workdir, and end with a line of where the time went.
+WRITING_MODES = ("train", "abc", "evaluate", "calibrate", "certify", "probe")
 # Modes that --model is for.
 PRETRAINED_MODES = ("evaluate", "predict", "certify", "probe", "report")
 # Modes that --multihost is for.
@@ -227,7 +227,7 @@ def main(argv: list[str]) -> None:
     argv: what `parse_flags` returned; it is not used.
   """
   del argv
-  logging.set_verbosity(logging.ERROR)  # hides the notes of libraries
+  logging.set_verbosity(logging.FATAL)  # hides the notes of libraries
   try:
     sys.exit(dispatch(_MODE.value, chosen_config(), _WORKDIR.value))
   except UsageError as error:
@@ -240,7 +240,7 @@ def main(argv: list[str]) -> None:
   except KeyboardInterrupt:  # training and certification save at a first one
     sys.exit(130)
   except Exception as error:
-    if line := out_of_memory(error):
+    if line := exhausted(error):
       fail(line, 1)
     raise
 
@@ -306,12 +306,22 @@ def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
     "export": (_EXPORT_TO.value, _SEED.value),
   }
   stopwatch.watch_compilation()
-  with multihost_context(mode):
+  with multihost_context(mode), lock(mode, folder):
     arguments = config, folder, *extra_arguments.get(mode, ())
     exit_code = mode_function(mode)(*arguments)
-  if mode in TIMED_MODES and hosts.is_primary():
+  if mode in WRITING_MODES and hosts.is_primary():
     print(stopwatch.STOPWATCH.line())
   return exit_code
+
+
+def lock(mode: str, folder: pathlib.Path) -> contextlib.AbstractContextManager:
+  """Returns a context that keeps other processes out of the workdir, if the
+  mode writes there."""
+  if mode not in WRITING_MODES:
+    return contextlib.nullcontext()
+  from lengthgen_jax.pipelines import workdir
+
+  return workdir.lock(folder)
 
 
 def mode_function(mode: str) -> Callable[..., int]:
