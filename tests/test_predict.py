@@ -145,12 +145,12 @@ def test_loading_what_does_not_exist_is_refused(trained, tmp_path):
     ("exact_match(2.5)", "length=2.5: must be a whole number from 1 on"),
     ("exact_match(2, samples=0)", "samples=0: must be a whole number from 1"),
     ("exact_match(2, test_set='foo')", "'foo': choose one of equal, unequal"),
-    ("exact_match(2, test_set='chain')", "arguments=(): must be (places) for"),
+    ("exact_match(2, test_set='chain')", "arguments=(): must be (carries) for"),
     ("answers(['1+2', None])", "None: inputs are strings, like '123+456'"),
     ("attention(3)", "3: inputs are strings, like"),
-    ("without_head(1, 'self', 0)", "layer=1: choose from 0 to 0"),
-    ("without_head(0, 'encoder', 0)", "'encoder': choose one of self, cross"),
-    ("without_head(0, 'self', -1)", "head=-1: choose from 0 to 1"),
+    ("without_head(1, 'self', 0)", "layer=1: choose one of 0"),
+    ("without_head(0, 'encoder', 0)", "'encoder': choose one of cross, self"),
+    ("without_head(0, 'self', -1)", "head=-1: choose one of 0, 1"),
   ],
 )
 def test_what_a_model_cannot_do_is_a_line(trained_models, call, words):

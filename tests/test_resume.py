@@ -37,7 +37,7 @@ def is_saving(workdir) -> bool:
 
 
 def wait_for(condition, process) -> None:
-  deadline = time.monotonic() + 120
+  deadline = time.monotonic() + 600
   while not condition():
     assert process.poll() is None, command.finish(process).stderr
     assert time.monotonic() < deadline

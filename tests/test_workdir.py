@@ -131,12 +131,12 @@ def test_fewer_samples_replace_rows_only_if_asked(trained, tmp_path):
   )
   done = inside(*arguments)
   (line,) = [line for line in done.stderr.splitlines() if ": kept " in line]
-  assert f"kept {len(before)} rows of more samples (n=64)" in line
+  assert f"kept {len(before)} earlier rows of more samples" in line
   assert records.read(workdir / "results.jsonl") == before
-  assert inside(f"--workdir={workdir}", "--mode=report").stdout in done.stdout
+  assert tables.run_table(before) in done.stdout  # what the file has
   done = inside(*arguments, "--config.eval.replace=True")
   after = records.read(workdir / "results.jsonl")
-  assert ": kept " not in done.stderr and {row["n"] for row in after} == {8}
+  assert ": kept " not in done.stderr and {row["n"] for row in after} == {8, 40}
   assert {row["config_hash"] for row in after} == {before[0]["config_hash"]}
 
 

@@ -4,7 +4,7 @@ input texts."""
 import dataclasses
 import inspect
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -258,7 +258,7 @@ class Model:
     task, answers = self.experiment.task, {}
     inputs_by_width: dict[int | tuple[int, ...], list] = {}
     for i, text in enumerate(texts):
-      check_text(text, task)
+      _check_text(text, task)
       try:
         items, lengths = task.parse(text.strip())
         width = self._answer_width(lengths)
@@ -363,10 +363,7 @@ class Model:
         raise ValueError(f"{field}={value!r}: must be a whole number from 1 on")
     task = self.experiment.task
     name = test_set or next(iter(task.test_sets))
-    if name not in task.test_sets:
-      raise ValueError(
-        f"test_set={name!r}: choose one of {', '.join(task.test_sets)}"
-      )
+    _check_choice("test_set", name, task.test_sets)
     _, _, _, *names = inspect.signature(task.test_sets[name]).parameters
     if len(arguments) != len(names):
       raise ValueError(
@@ -390,7 +387,7 @@ class Model:
         the model or its bias matrices.
     """
     experiment, task = self.experiment, self.experiment.task
-    check_text(text, task)
+    _check_text(text, task)
     parsed = task.parse(text)
     own_width = self.padded_width(parsed[1])
     width = dataset.widest([own_width, *experiment.data[0].widths])
@@ -435,27 +432,30 @@ class Model:
     Raises:
       ValueError: there is no such head.
     """
-    sites = self.experiment.model.sites
-    if site not in sites:
-      raise ValueError(f"site={site!r}: choose one of {', '.join(sites)}")
     config = self.experiment.model.config
-    stack, name = "decoder", site
-    num_layers = config.num_decoder_layers
+    stack, name, layers = "decoder", site, range(config.num_decoder_layers)
     if site == "encoder":
-      stack, name, num_layers = "encoder", "self", config.num_encoder_layers
-    for field, value, count in (
-      ("layer", layer, num_layers),
-      ("head", head, config.num_heads),
-    ):
-      if value not in range(count):
-        raise ValueError(f"{field}={value!r}: choose from 0 to {count - 1}")
+      stack, name, layers = "encoder", "self", range(config.num_encoder_layers)
+    sites = set(self.experiment.model.sites)
+    if not config.num_encoder_layers:
+      sites -= {"encoder"}
+    _check_choice("site", site, sorted(sites))
+    _check_choice("layer", layer, layers)
+    _check_choice("head", head, range(config.num_heads))
     params = jax.tree.map(lambda x: x, self.params)  # copies its dictionaries
     out = params[f"{stack}_{layer}"][f"{name}_attention"]["out"]
     out["kernel"] = jnp.asarray(out["kernel"]).at[head].set(0.0)  # [H, K, D]
     return dataclasses.replace(self, params=params)
 
 
-def check_text(text: Any, task: Task) -> None:
+def _check_choice(field: str, value: Any, choices: Collection) -> None:
+  """Raises ValueError, which names the field, unless a value is a choice."""
+  if value not in choices:
+    valid = ", ".join(map(str, choices))
+    raise ValueError(f"{field}={value!r}: choose one of {valid}")
+
+
+def _check_text(text: Any, task: Task) -> None:
   """Raises ValueError if an input is no string."""
   if not isinstance(text, str):
     raise ValueError(f"{text!r}: inputs are strings, like {task.usage!r}")

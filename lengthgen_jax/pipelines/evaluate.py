@@ -195,10 +195,10 @@ def evaluate(
     rows += [base | row for row in measured_rows[key]]
   path = folder / "results.jsonl"
   merged = records.merge(path, rows, keep_larger=not config.eval.replace)
-  kept = [row["n"] for row, new in zip(merged, rows, strict=True) if row != new]
+  kept = sum(row is not new for row, new in zip(merged, rows, strict=True))
   if kept:
     runs.print_note(
-      f"{path}: kept {len(kept)} rows of more samples (n={max(kept)});"
+      f"{path}: kept {kept} earlier rows of more samples;"
       " --config.eval.replace=True replaces them"
     )
   return merged

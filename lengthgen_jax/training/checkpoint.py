@@ -94,55 +94,50 @@ class Checkpoints:
       UsageError: `step` is missing, it or every checkpoint cannot be restored,
         or the checkpoint has other seeds or another structure.
     """
-    steps = self.steps()
-    choices = (
-      f"choose last, best or one of {', '.join(map(str, steps)) or 'none'}"
-    )
+    steps, failure = self.steps(), ""
+    choices = f"choose last, best or one of {', '.join(map(str, steps))}"
     check(step in [None, *steps], f"eval.checkpoint={step}: {choices}")
-    message = ""
     for candidate in reversed(steps) if step is None else [step]:
-      if message:
-        report(f"{message}; using the one before")
+      if failure:
+        report(f"{failure}; using the one before")
+      where = f"checkpoint {candidate} in {self.folder}"
       try:
-        return candidate, self._restore(candidate, abstract)
+        return candidate, self._restore(candidate, abstract, where)
       except UsageError:
         raise
       except Exception as error:  # Orbax has no class of its own for these
         if exhausted(error):
           raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        message = (
-          f"checkpoint {candidate} in {self.folder} cannot be restored"
-          f" ({reason[:200]})"
-        )
+        failure = f"{where} cannot be restored ({reason[:200]})"
     advice = "remove the folder to train anew" if step is None else choices
-    check(not message, f"{message}; {advice}")
+    check(failure == "", f"{failure}; {advice}")
     return None, None
 
-  def _restore(self, step: int, abstract: Any) -> Any:
-    """Returns the state of a step; raises UsageError if it is of other seeds or
-    of another structure, and whatever Orbax raises."""
-    metadata = self._manager.metadata(step)
-    seeds, saved = metadata.custom_metadata["seeds"], metadata.item_metadata
-    leaves = leaves_by_path(abstract)
-    where = f"checkpoint {step} in {self.folder}"
+  def _restore(self, step: int, abstract: Any, where: str) -> Any:
+    """Returns the state of a step; raises UsageError, which begins with
+    `where`, if it is of other seeds or of another structure."""
+    metadata, leaves = self._manager.metadata(step), leaves_by_path(abstract)
+    seeds = metadata.custom_metadata["seeds"]
     check(
       seeds == self.seeds, f"{where} is of seeds {seeds} and not {self.seeds}"
     )
-    changes = differences(leaf_types(leaves), leaf_types(dict(saved.items())))
+    saved, expected = descriptions(metadata.item_metadata), descriptions(leaves)
+    changes = [f"has {leaf}" for leaf in sorted(saved - expected)]
+    changes += [f"lacks {leaf}" for leaf in sorted(expected - saved)]
     words = "; ".join(changes[:5]) + ("; ..." if len(changes) > 5 else "")
-    check(not changes, f"{where} has another structure: {words}")
+    check(not changes, f"{where} is of another structure: it {words}")
     # Leaves without a sharding are read as numpy arrays. Of the others each
     # host reads its shards, whichever host wrote them.
     target = {
-      name: leaf if sharding(leaf) else np.empty(leaf.shape, leaf.dtype)
+      name: leaf if leaf.sharding else np.empty(leaf.shape, leaf.dtype)
       for name, leaf in leaves.items()
     }
     arrays = self._manager.restore(
       step, args=self._args.StandardRestore(target)
     )
     state = [
-      arrays[name] if sharding(leaf) else jax.device_put(arrays[name])
+      arrays[name] if leaf.sharding else jax.device_put(arrays[name])
       for name, leaf in leaves.items()
     ]
     return jax.tree.unflatten(jax.tree.structure(abstract), state)
@@ -152,11 +147,6 @@ class Checkpoints:
     self._manager.close()
 
 
-def sharding(leaf: Any) -> jax.sharding.Sharding | None:
-  """Returns the sharding of an abstract leaf, None if it does not have one."""
-  return getattr(leaf, "sharding", None)
-
-
 def leaves_by_path(tree: Any) -> dict[str, Any]:
   """Returns the leaves of a pytree by path, like "params/dense/kernel", in tree
   order."""
@@ -164,18 +154,6 @@ def leaves_by_path(tree: Any) -> dict[str, Any]:
   return {name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
-def leaf_types(leaves: dict[str, Any]) -> dict[str, str]:
-  """Returns what arrays are, in words like "float32[2, 3]"."""
-  return {name: f"{x.dtype}{list(x.shape)}" for name, x in leaves.items()}
-
-
-def differences(expected: dict[str, str], saved: dict[str, str]) -> list[str]:
-  """Returns how the `leaf_types` of a checkpoint differ from those of a state,
-  in words like "params/dense/kernel is missing"."""
-  lines = [f"{name} is missing" for name in expected if name not in saved]
-  lines += [f"{name} is unexpected" for name in saved if name not in expected]
-  return lines + [
-    f"{name} is {saved[name]} and not {kind}"
-    for name, kind in expected.items()
-    if saved.get(name, kind) != kind
-  ]
+def descriptions(leaves: Any) -> set[str]:
+  """Returns each leaf's path and type, like "params/scale float32[2, 3]"."""
+  return {f"{name} {x.dtype}{list(x.shape)}" for name, x in leaves.items()}
