@@ -7,7 +7,7 @@ package, `load(workdir)` to what the command line trained.
 __version__ = "0.2.0"
 
 
-def load(source, seed: int | None = None):
+def load(source, seed: int | None = None, stage: str = ""):
   """Loads a trained model: one of the package, or that of a workdir.
 
   Args:
@@ -15,6 +15,7 @@ def load(source, seed: int | None = None):
       an exported model, or a workdir, whose last stage is loaded: of --mode=abc
       the retrained model, finetuned if it was.
     seed: one of the workdir's seeds; None takes the best by validation.
+    stage: of a workdir of --mode=abc "interpolate", "retrain" or "finetune".
 
   Returns:
     A LoadedModel: predict(texts), model (answers, exact_match, attention,
@@ -22,8 +23,8 @@ def load(source, seed: int | None = None):
 
   Raises:
     UsageError: there is no such model, its files are damaged, nothing was
-      trained in the workdir, or not this seed.
+      trained in the workdir, or not this seed or stage.
   """
   from lengthgen_jax.pipelines import workdir
 
-  return workdir.load(source, seed)
+  return workdir.load(source, seed, stage)

@@ -2,6 +2,8 @@
 
 import argparse
 import contextlib
+import errno
+import os
 import pathlib
 import zipfile
 import zlib
@@ -11,6 +13,7 @@ from typing import Any, NoReturn
 
 _SHORT = Repr()
 _SHORT.maxstring = 40
+NO_SPACE = os.strerror(errno.ENOSPC)
 
 
 class UsageError(Exception):
@@ -100,6 +103,9 @@ def machine_error(error: BaseException) -> str:
   or a file that cannot be written; "" for any other."""
   text = str(error)
   line = (text.splitlines() or ["out of memory"])[0].rstrip(". ")
+  # Orbax's errors of a full disk are no OSError.
+  if getattr(error, "errno", 0) == errno.ENOSPC or NO_SPACE in text:
+    return f"{NO_SPACE}: free some; what was saved before is still there"
   if "RESOURCE_EXHAUSTED" in text or isinstance(error, MemoryError):
     return f"{line}. Lower train.batch_size or, in tests, eval.memory_mb"
   return line if isinstance(error, OSError) else ""

@@ -108,8 +108,8 @@ _CONNECT_TIMEOUT = flags.DEFINE_integer(
   "multihost: seconds to wait for all processes.",
   lower_bound=1,
 )
-# Modes that end with a line of where the time went.
-TIMED_MODES = ("train", "abc", "evaluate", "calibrate", "certify", "probe")
+# Modes that write in the workdir, and end with a line of where the time went.
+WRITING_MODES = ("train", "abc", "evaluate", "calibrate", "certify", "probe")
 # Modes that --model is for.
 PRETRAINED_MODES = ("evaluate", "predict", "certify", "probe", "report")
 # Modes that --multihost is for.
@@ -192,7 +192,7 @@ def main(argv: list[str]) -> None:
   Args:
     argv: what `parse_flags` returned.
   """
-  logging.set_verbosity(logging.ERROR)  # hides the notes of libraries
+  logging.set_verbosity(logging.FATAL)  # hides the notes of libraries
   try:
     config = chosen_config(argv[1:])
     sys.exit(dispatch(_MODE.value, config, _path(_WORKDIR)))
@@ -307,14 +307,24 @@ def dispatch(
     "export": (_path(_EXPORT_TO), _SEED.value),
   }
   stopwatch.watch_compilation()
-  with multihost_context(mode):
+  with multihost_context(mode), lock(mode, folder):
     if config is not None and mode != "report":
       start_devices()
     arguments = config, folder, *extra_arguments.get(mode, ())
     exit_code = mode_function(mode)(*arguments)
-  if mode in TIMED_MODES and hosts.is_primary():
+  if mode in WRITING_MODES and hosts.is_primary():
     print(stopwatch.STOPWATCH.line())
   return exit_code
+
+
+def lock(mode: str, folder: pathlib.Path) -> contextlib.AbstractContextManager:
+  """Returns a context that keeps other processes out of the workdir, if the
+  mode writes there."""
+  if mode not in WRITING_MODES:
+    return contextlib.nullcontext()
+  from lengthgen_jax.pipelines import workdir
+
+  return workdir.lock(folder)
 
 
 def mode_function(mode: str) -> Callable[..., int]:

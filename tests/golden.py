@@ -161,7 +161,6 @@ def prepared(config) -> loop.Run:
     folder=pathlib.Path("nowhere"),
     save_every=1,
     keep=1,
-    config={},
     report=print,
     sparse_plan=experiment.sparse_training_plan(scaffold),
   )

@@ -125,7 +125,6 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
     folder=tmp_path / "retrain",
     save_every=1,
     keep=1,
-    config={},
     report=print,
   )
   finetuning = workdir.finetuning_run(section, run, folder)
@@ -217,7 +216,6 @@ def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:
     folder=folder,
     save_every=1,
     keep=1,
-    config={},
     report=print,
   )
   return workdir.finetuning_run(config.finetune, run, folder)

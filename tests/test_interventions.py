@@ -41,11 +41,11 @@ def lined() -> Observation:
 
 
 def without_heads(observation, *heads) -> np.ndarray:
-  """Logits without some heads (site, layer, head)."""
-  params = observation.model.params
+  """Logits without some heads (layer, site, head)."""
+  model = observation.model
   for head in heads:
-    params = interventions.without_head_params(params, *head)
-  return np.asarray(edited_logits(observation, params=params))
+    model = model.without_head(*head)
+  return np.asarray(edited_logits(observation, params=model.params))
 
 
 @pytest.mark.parametrize("site", ("self", "cross"))
@@ -57,7 +57,7 @@ def test_without_a_head_is_with_a_context_of_zero(site):
   without = lambda x: x.at[..., 0, :].set(0.0)
   attention["value"] = jax.tree.map(without, attention["value"])
   expected = edited_logits(observation, params=params)
-  logits = without_heads(observation, (site, 1, 0))
+  logits = without_heads(observation, (1, site, 0))
   np.testing.assert_allclose(logits, expected, atol=1e-4)
   assert np.abs(logits - observation.logits).max() > 1e-3
 
@@ -72,7 +72,7 @@ def test_without_its_only_line_is_without_a_head():
     assert line.layer is None  # one set of lines serves both layers
     closed = interventions.close_lines(scaffold, line.part, entries)
     logits = edited_logits(observation, scaffold=closed)
-    both_layers = [(line.part, layer, line.head) for layer in (0, 1)]
+    both_layers = [(layer, line.part, line.head) for layer in (0, 1)]
     expected = without_heads(observation, *both_layers)
     np.testing.assert_allclose(logits, expected, atol=1e-4)
 

@@ -44,7 +44,6 @@ def make_run(folder, fates=FATES, experiment=None, save_every=1):
     folder=folder,
     save_every=save_every,
     keep=9,
-    config={},
     report=lines.append,
   )
   return run, lines

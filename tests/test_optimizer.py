@@ -153,10 +153,10 @@ def test_state_comes_back_from_a_checkpoint(name, tmp_path, params, grads):
   update = jax.jit(transformation.update)
   _, opt_state = update(grads, transformation.init(params), params)
   state = toy_state(opt_state)
-  store = Checkpoints(tmp_path / "checkpoints", keep=2, seeds=(0,))
-  store.save(1, state, {})
-  _, restored = store.restore(jax.eval_shape(lambda: state))
+  store = Checkpoints(tmp_path / "checkpoints", 2, seeds=(0,), writes=True)
+  store.save(1, state)
   store.close()
+  _, restored = store.restore(jax.eval_shape(lambda: state))
   assert leaf_bytes(restored) == leaf_bytes(state)
   next_updates = [
     update(grads, state, params) for state in (opt_state, restored.opt_state)

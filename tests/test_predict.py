@@ -160,6 +160,54 @@ def test_loading_what_does_not_exist_is_refused(trained, tmp_path):
     lengthgen_jax.load(trained).model.attention("what")
 
 
+@pytest.mark.parametrize(
+  ("call", "words"),
+  [
+    ("exact_match(0)", "length=0: must be a whole number from 1 on"),
+    ("exact_match(-3)", "length=-3: must be a whole number from 1 on"),
+    ("exact_match(2.5)", "length=2.5: must be a whole number from 1 on"),
+    ("exact_match(2, samples=0)", "samples=0: must be a whole number from 1"),
+    ("exact_match(2, test_set='foo')", "'foo': choose one of equal, unequal"),
+    ("exact_match(2, test_set='chain')", "arguments=(): must be (carries) for"),
+    ("answers(['1+2', None])", "None: inputs are strings, like '123+456'"),
+    ("attention(3)", "3: inputs are strings, like"),
+    ("without_head(1, 'self', 0)", "layer=1: choose one of 0"),
+    ("without_head(0, 'encoder', 0)", "'encoder': choose one of cross, self"),
+    ("without_head(0, 'self', -1)", "head=-1: choose one of 0, 1"),
+  ],
+)
+def test_what_a_model_cannot_do_is_a_line(trained_models, call, words):
+  with pytest.raises(ValueError) as caught:
+    eval(f"model.{call}", {"model": trained_models[0]})
+  (line,) = str(caught.value).splitlines()
+  assert words in line
+
+
+def test_what_is_no_text_is_refused(trained):
+  for texts in (None, [None]):
+    with pytest.raises(ValueError, match="None: inputs are strings"):
+      lengthgen_jax.load(trained).predict(texts)
+
+
+def test_a_model_without_a_head_is_another_one(trained_models):
+  """Its context has no part in the output, and the model itself stays."""
+  model = trained_models[0]
+  batch = model.text_batch("12+34")
+  before = model.observe(batch)[0]
+  ablated = model.without_head(0, "cross", 1)
+  logits, acts = ablated.observe(batch)
+  assert np.abs(np.asarray(logits - before)).max() > 1e-3
+  np.testing.assert_array_equal(model.observe(batch)[0], before)
+  out = ablated.params["decoder_0"]["cross_attention"]["out"]["kernel"]
+  assert not out[1].any() and out[0].any()
+
+
+def test_a_stage_that_does_not_exist_is_refused(trained):
+  assert lengthgen_jax.load(trained, stage="train").model.step == 600
+  with refuses("stage='interpolate': choose one of train"):
+    lengthgen_jax.load(trained, stage="interpolate")
+
+
 def test_a_text_that_does_not_fit_is_refused():
   fixed = {"data.width": "fixed", "data.fixed_width": 8}
   experiment = untrained.experiment(fields=fixed)

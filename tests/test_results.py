@@ -106,6 +106,23 @@ def test_a_damaged_line_loses_none_of_the_others(tmp_path):
     records.read(path)
 
 
+def test_rows_of_more_samples_stay_unless_they_are_to_be_replaced(tmp_path):
+  path = tmp_path / "results.jsonl"
+  many, few, other = row(n=1000), row(n=300, value=0.1), row(n=300, length=7)
+  records.merge(path, [many])
+  merged = records.merge(path, [few, other], keep_larger=True)
+  assert merged == [many, other] == records.read(path)
+  more = row(n=2000, value=0.2)
+  assert records.merge(path, [more], keep_larger=True) == [more]
+  assert records.merge(path, [few]) == [few]
+  assert records.read(path) == [other, few]
+  # A search up to another bound is another condition.
+  searches = [row(metric="frontier", n=n, bound=n) for n in (299, 99)]
+  for search in searches:
+    assert records.merge(path, [search], keep_larger=True) == [search]
+  assert searches[0] not in records.read(path)
+
+
 # Curves: rows pooled over seeds.
 
 

@@ -28,16 +28,16 @@ def assert_same_run(workdir, trained, trained_states) -> None:
 def saved_steps(workdir) -> list[int]:
   """Steps that have a finished checkpoint."""
   names = [path.name for path in (workdir / "checkpoints").glob("[0-9]*")]
-  return sorted(map(int, names))
+  return sorted(int(name) for name in names if name.isdigit())
 
 
 def is_saving(workdir) -> bool:
   """Whether a checkpoint is half written now."""
-  return any((workdir / "checkpoints").glob(".*.writing"))
+  return any((workdir / "checkpoints").glob("*.orbax-checkpoint-tmp"))
 
 
 def wait_for(condition, process) -> None:
-  deadline = time.monotonic() + 120
+  deadline = time.monotonic() + 600
   while not condition():
     assert process.poll() is None, command.finish(process).stderr
     assert time.monotonic() < deadline
@@ -82,32 +82,31 @@ def test_killed_and_stopped_run_ends_as_if_nothing_was(
 
 @pytest.fixture
 def damaged(trained, tmp_path):
-  """A copy of `trained`, in which a bit of the last checkpoint is flipped."""
+  """A copy of `trained`, whose last checkpoint has lost its arrays."""
   workdir = tmp_path / "run"
   shutil.copytree(trained, workdir)
-  paths = (workdir / "checkpoints" / "600").rglob("*")
-  largest = max(paths, key=lambda path: path.is_file() * path.stat().st_size)
-  data = bytearray(largest.read_bytes())
-  data[len(data) // 3] ^= 1
-  largest.write_bytes(data)
+  for path in (workdir / "checkpoints" / "600").rglob("d/*"):
+    path.unlink()
   return workdir
 
 
-def test_damaged_checkpoint_is_moved_aside_by_training(
+def test_training_passes_over_a_checkpoint_that_cannot_be_restored(
   damaged, trained, trained_states, capsys
 ):
   loop.train(runs.make_run(get_config(), damaged))
-  aside = damaged / "checkpoints_damaged" / "600.0"
-  assert aside.is_dir()
   lines = capsys.readouterr().err.splitlines()
-  (line,) = [line for line in lines if "is damaged" in line]
-  assert line.startswith("checkpoint 600 in ") and str(aside) in line
+  (line,) = [line for line in lines if "cannot be restored" in line]
+  assert line.startswith("checkpoint 600 in ")
   assert any(line.endswith("resumed at step 500") for line in lines)
   assert saved_steps(damaged) == [500, 600]
   assert_same_run(damaged, trained, trained_states)
 
 
-def test_modes_that_read_move_nothing(damaged, tmp_path, capsys, monkeypatch):
+def test_modes_that_read_change_no_checkpoint(
+  damaged, tmp_path, capsys, monkeypatch
+):
+  left = damaged / "checkpoints" / "700.orbax-checkpoint-tmp"
+  left.mkdir()
   before = command.contents(damaged / "checkpoints")
   config = get_config()
   no_lines = tmp_path / "nothing.txt"
@@ -123,5 +122,4 @@ def test_modes_that_read_move_nothing(damaged, tmp_path, capsys, monkeypatch):
     assert "using the one before" in error_text
   rows = records.read(damaged / "results.jsonl")
   assert {row["step"] for row in rows} == {500, 600}
-  assert command.contents(damaged / "checkpoints") == before
-  assert not (damaged / "checkpoints_damaged").exists()
+  assert command.contents(damaged / "checkpoints") == before and left.is_dir()

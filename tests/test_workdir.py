@@ -1,7 +1,10 @@
 """Workdirs: whose they are, and what is refused in them."""
 
 import dataclasses
+import errno
+import fcntl
 import json
+import os
 import shutil
 
 import pytest
@@ -116,6 +119,64 @@ def test_evaluation_fields_may_differ(trained, tmp_path):
   assert {row["config_hash"] for row in after} == {before[0]["config_hash"]}
   assert (workdir / "config.json").read_text() == config
   assert json.loads(config)["eval"]["lengths"] == [2]
+
+
+def test_fewer_samples_replace_rows_only_if_asked(trained, tmp_path):
+  workdir = tmp_path / "run"
+  shutil.copytree(trained, workdir)
+  before = records.read(workdir / "results.jsonl")
+  arguments = (
+    *(f"--workdir={workdir}", "--mode=evaluate"),
+    "--config.eval.samples=(8,)",
+  )
+  done = inside(*arguments)
+  (line,) = [line for line in done.stderr.splitlines() if ": kept " in line]
+  assert f"kept {len(before)} earlier rows of more samples" in line
+  assert records.read(workdir / "results.jsonl") == before
+  assert tables.run_table(before) in done.stdout  # what the file has
+  done = inside(*arguments, "--config.eval.replace=True")
+  after = records.read(workdir / "results.jsonl")
+  assert ": kept " not in done.stderr and {row["n"] for row in after} == {8, 40}
+  assert {row["config_hash"] for row in after} == {before[0]["config_hash"]}
+
+
+# The lock of a workdir.
+
+
+def test_a_second_process_in_a_workdir_is_refused(trained, tmp_path):
+  workdir = tmp_path / "run"
+  shutil.copytree(trained, workdir)
+  with workdirs.lock(workdir):
+    before = contents(workdir)
+    for arguments in ([TINY], ["--mode=evaluate"], ["--mode=calibrate"]):
+      line = refusal(inside(f"--workdir={workdir}", *arguments))
+      assert f"--workdir={workdir}: another process works in it" in line
+    assert contents(workdir) == before
+    new = tmp_path / "new"
+    with workdirs.lock(new):
+      assert "another process" in refusal(inside(f"--workdir={new}", TINY))
+  with workdirs.lock(workdir):
+    pass  # it is free again
+  assert not new.exists()  # nothing was written there
+
+
+def test_a_file_system_without_locks_is_as_good(tmp_path, monkeypatch):
+  def fail(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+  monkeypatch.setattr(fcntl, "flock", fail)
+  with workdirs.lock(tmp_path):
+    (tmp_path / "results.jsonl").write_text("")
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_tests(
+  trained, monkeypatch
+):
+  with monkeypatch.context() as patch:
+    # The user who runs the tests may be one who can write everywhere.
+    patch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    line = refusal(inside(f"--workdir={trained}", "--mode=evaluate"))
+  assert f"--workdir={trained}: cannot write there (Permission denied)" in line
 
 
 def test_a_seed_that_a_stage_left_as_it_was_is_measured_once(

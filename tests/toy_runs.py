@@ -32,7 +32,6 @@ def toy_run(folder, shape=(1, 1), steps=60, save_every=1, fates=FATES):
     folder=folder,
     save_every=save_every,
     keep=9,
-    config={},
     report=lambda line: None,
     mesh=mesh.make(shape, SEEDS, 16),
   )

@@ -615,6 +615,8 @@ READING_FIELDS = {
     "frontier_samples": Field(299, ENOUGH_SAMPLES),
     # samples per length and seed: one number, or one for each length
     "samples": Field((1000,), integers(1)),
+    # whether results replace earlier ones of more samples too
+    "replace": False,
     "checkpoint": "last",  # last, best (by validation), or a step
     "seed": Field(0, INT32),  # of the test samples
     # of a construction: numbers of significant bits, for each of which the

@@ -2,10 +2,11 @@
 input texts."""
 
 import dataclasses
+import inspect
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.centering import can_center, centered
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
+from lengthgen_jax.tasks.task import Task
 from lengthgen_jax.training.loop import Run
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
 from lengthgen_jax.training.train_step import TrainState
@@ -249,10 +251,14 @@ class Model:
     Inputs of the same width are decoded in batches. With `scratchpad`, an
     answer begins with the intermediate results, in tasks whose outputs have
     them.
+
+    Raises:
+      ValueError: an input is no string.
     """
     task, answers = self.experiment.task, {}
     inputs_by_width: dict[int | tuple[int, ...], list] = {}
     for i, text in enumerate(texts):
+      _check_text(text, task)
       try:
         items, lengths = task.parse(text.strip())
         width = self._answer_width(lengths)
@@ -347,8 +353,22 @@ class Model:
       seed: seed of the inputs.
       arguments: further arguments of the test set, if it has any, like (61,)
         for "unequal" of long multiplication.
+
+    Raises:
+      ValueError: an argument is none of the valid ones.
+      UsageError: the inputs are too long for the model.
     """
-    name = test_set or next(iter(self.experiment.task.test_sets))
+    for field, value in (("length", length), ("samples", samples)):
+      if not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{field}={value!r}: must be a whole number from 1 on")
+    task = self.experiment.task
+    name = test_set or next(iter(task.test_sets))
+    _check_choice("test_set", name, task.test_sets)
+    _, _, _, *names = inspect.signature(task.test_sets[name]).parameters
+    if len(arguments) != len(names):
+      raise ValueError(
+        f"arguments={arguments!r}: must be ({', '.join(names)}) for {name}"
+      )
     spec = EvalSpec(name, name, arguments, length, samples, seed)
     matches = [
       self.matches(batch)[1][:count] for batch, count in self.batches(spec)
@@ -359,11 +379,12 @@ class Model:
     """Returns a batch of one input text, with its right output.
 
     Raises:
-      ValueError: it is no input of the task.
+      ValueError: it is no string, or no input of the task.
       UsageError: its operands, or the width that they are padded to, do not fit
         the model or its bias matrices.
     """
     experiment, task = self.experiment, self.experiment.task
+    _check_text(text, task)
     parsed = task.parse(text)
     width = self.padded_width(parsed[1])
     experiment.check_scaffold(width, self.scaffold)
@@ -399,6 +420,41 @@ class Model:
       }
       for block in acts["decoder"]["blocks"]
     ]
+
+  def without_head(self, layer: int, site: str, head: int) -> Self:
+    """Returns a copy of the model, in which what a head of attention at a site
+    ("self", "cross" or "encoder") has found is multiplied by zero.
+
+    Raises:
+      ValueError: there is no such head.
+    """
+    config = self.experiment.model.config
+    stack, name, layers = "decoder", site, range(config.num_decoder_layers)
+    if site == "encoder":
+      stack, name, layers = "encoder", "self", range(config.num_encoder_layers)
+    sites = set(self.experiment.model.sites)
+    if not config.num_encoder_layers:
+      sites -= {"encoder"}
+    _check_choice("site", site, sorted(sites))
+    _check_choice("layer", layer, layers)
+    _check_choice("head", head, range(config.num_heads))
+    params = jax.tree.map(lambda x: x, self.params)  # copies its dictionaries
+    out = params[f"{stack}_{layer}"][f"{name}_attention"]["out"]
+    out["kernel"] = jnp.asarray(out["kernel"]).at[head].set(0.0)  # [H, K, D]
+    return dataclasses.replace(self, params=params)
+
+
+def _check_choice(field: str, value: Any, choices: Collection) -> None:
+  """Raises ValueError, which names the field, unless a value is a choice."""
+  if value not in choices:
+    valid = ", ".join(map(str, choices))
+    raise ValueError(f"{field}={value!r}: choose one of {valid}")
+
+
+def _check_text(text: Any, task: Task) -> None:
+  """Raises ValueError if an input is no string."""
+  if not isinstance(text, str):
+    raise ValueError(f"{text!r}: inputs are strings, like {task.usage!r}")
 
 
 @partial(jax.jit, static_argnums=0)

@@ -170,7 +170,8 @@ def evaluate(
       parameters in a later stage, and are not measured again.
 
   Returns:
-    The rows of all seeds.
+    The rows of all seeds; unless eval.replace is set, earlier ones of more
+    samples stay in place of new ones.
 
   Raises:
     UsageError: results.jsonl cannot be read, or a test does not fit in memory.
@@ -192,8 +193,15 @@ def evaluate(
         config, model, seed_rows, longest
       )
     rows += [base | row for row in measured_rows[key]]
-  records.merge(folder / "results.jsonl", rows)
-  return rows
+  path = folder / "results.jsonl"
+  merged = records.merge(path, rows, keep_larger=not config.eval.replace)
+  kept = sum(row is not new for row, new in zip(merged, rows, strict=True))
+  if kept:
+    runs.print_note(
+      f"{path}: kept {kept} earlier rows of more samples;"
+      " --config.eval.replace=True replaces them"
+    )
+  return merged
 
 
 def check_memory(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import pathlib
 import sys
 from functools import partial
@@ -63,7 +62,6 @@ def make_run(
     folder=folder,
     save_every=config.checkpoint.every,
     keep=config.checkpoint.keep,
-    config=json.loads(config.to_json_best_effort()),
     report=print_note,
     sparse_plan=experiment.sparse_training_plan(scaffold),
     watch=make_watcher(config.probe, config.calibration, experiment, scaffold),

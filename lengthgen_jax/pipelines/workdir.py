@@ -4,14 +4,18 @@ A workdir is the folder of one run; its config.json says which config it belongs
 to. The workdir of a pretrained model has its results alone.
 """
 
+import contextlib
 import copy
 import dataclasses
 import datetime
+import errno
+import fcntl
 import functools
 import json
+import os
 import pathlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -26,6 +30,7 @@ from lengthgen_jax.config import fields, files
 from lengthgen_jax.errors import (
   UsageError,
   check,
+  check_choice,
   file_errors,
   local_path,
   workdir_path,
@@ -43,6 +48,45 @@ LEAST_REPLAY_SIZE = 4096
 STILL_WRONG = "still_wrong.json"  # the seeds that are wrong after all rounds
 CERTIFICATE = "certificate.json"  # has a certificate for each seed
 ORIGIN = "origin.json"  # the command, date, machine, versions and commit
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def lock(workdir: pathlib.Path) -> Iterator[None]:
+  """Keeps other processes from writing in a workdir, which is made if missing.
+
+  A process that ends, however it does, holds no lock. Of several hosts the
+  first one alone has it.
+
+  Raises:
+    UsageError: another process has the lock, or the workdir cannot be written.
+  """
+  if not hosts.is_primary():
+    yield
+    return
+  is_new, path = not workdir.exists(), workdir / LOCK
+  with file_errors(f"--workdir={workdir}: cannot write there"):
+    workdir.mkdir(parents=True, exist_ok=True)
+    if not os.access(workdir, os.W_OK):
+      raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    file = path.open("w", encoding="utf-8")
+  with file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+      raise UsageError(
+        f"--workdir={workdir}: another process works in it; wait for its end,"
+        " or choose another workdir"
+      ) from error
+    except OSError:
+      pass  # this file system has no locks
+    try:
+      yield
+    finally:
+      if set(workdir.iterdir()) == {path}:  # the command was refused
+        path.unlink()
+        if is_new:
+          workdir.rmdir()
 
 
 def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
@@ -512,23 +556,29 @@ class LoadedModel:
     """Returns the answer to an input text, or a list of those to several.
 
     An input that the model cannot answer gets "error: " and the reason.
+
+    Raises:
+      ValueError: an input is no string.
     """
-    if isinstance(texts, str):
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
       return self.model.answers([texts])[0]
     return self.model.answers(texts)
 
 
-def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
+def load(
+  source: str | pathlib.Path, seed: int | None = None, stage: str = ""
+) -> LoadedModel:
   """Loads a trained model; lengthgen_jax.load calls this.
 
   Args:
     source: a workdir, or NAME or FOLDER/NAME of a pretrained model.
     seed: the seed of the model; None chooses the best one by validation.
+    stage: the stage that trained it, like "interpolate"; "" for the last one.
 
   Raises:
-    UsageError: there is no trained model, or none of this seed, or its files
-      are damaged or below a path that cannot be used; or `source` is the name
-      of a model of the package, and of a workdir of something else.
+    UsageError: there is no trained model, or none of this seed or stage, or its
+      files are damaged or below a path that cannot be used; or `source` is the
+      name of a model of the package, and of a workdir of something else.
   """
   workdir, name = local_path("load", source), str(source)
   config = files.saved_config(workdir)
@@ -548,8 +598,11 @@ def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
     )
   if not config.pretrained:
     workdir_path("load", workdir)
-  stage = trained_stages(config, workdir)[-1]
-  models = {model.seed: model for model in stage.models}
+  stages = {stage.name: stage for stage in trained_stages(config, workdir)}
+  stage = stage or list(stages)[-1]
+  check_choice("stage", stage, stages)
+  chosen = stages[stage]
+  models = {model.seed: model for model in chosen.models}
   check(
     seed is None or seed in models,
     f"seed={seed}: {source} has {', '.join(map(str, models))}",
@@ -558,6 +611,6 @@ def load(source: str | pathlib.Path, seed: int | None = None) -> LoadedModel:
   if config.pretrained:
     card = pretrained.read_card(config.pretrained)
     sheet = card["data_sheet"]
-    return LoadedModel(model, stage.config, card["certificate"], sheet)
+    return LoadedModel(model, chosen.config, card["certificate"], sheet)
   certificate = valid_certificates([model], workdir).get(model.seed)
-  return LoadedModel(model, stage.config, certificate, None)
+  return LoadedModel(model, chosen.config, certificate, None)

@@ -11,7 +11,7 @@ head is in it.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Protocol, Self
 
 import jax
 import numpy as np
@@ -45,6 +45,10 @@ class TrainedModel(Protocol):
   def params(self) -> dict: ...
   @property
   def sparse_plan(self) -> SparsePlan | None: ...
+
+  def without_head(self, layer: int, site: str, head: int) -> Self:
+    """Returns a copy of the model without a head of attention."""
+    ...
 
   def observe(self, batch: Batch) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] and activations, as

@@ -80,7 +80,7 @@ def without_head(observation: Observation) -> Iterator[Mean]:
     if site == "encoder":
       num_layers = config.num_encoder_layers
     for layer, head in np.ndindex(num_layers, config.num_heads):
-      params = without_head_params(model.params, site, layer, head)
+      params = model.without_head(layer, site, head).params
       logits = edited_logits(observation, params=params)
       yield _exact_match(observation, logits, part=site, layer=layer, head=head)
 
@@ -182,16 +182,6 @@ def _exact_match(
 
 
 # Edits of parameters, of the bias and of residuals.
-
-
-def without_head_params(params: dict, site: str, layer: int, head: int) -> dict:
-  """Returns parameters in which a head's output projection at an attention
-  site is zero."""
-  stack, name = ("encoder", "self") if site == "encoder" else ("decoder", site)
-  params = jax.tree.map(lambda x: x, params)  # copies its dictionaries
-  out = params[f"{stack}_{layer}"][f"{name}_attention"]["out"]
-  out["kernel"] = jnp.asarray(out["kernel"]).at[head].set(0.0)  # [H, K, D]
-  return params
 
 
 def bias_lines(model: TrainedModel) -> dict[BiasLine, list[Entry]]:

@@ -249,11 +249,17 @@ def drop_after(path: str | pathlib.Path, steps: dict[int, int]) -> None:
     )
 
 
-def merge(path: str | pathlib.Path, rows: list[dict]) -> None:
+def merge(
+  path: str | pathlib.Path, rows: list[dict], keep_larger: bool = False
+) -> list[dict]:
   """Adds rows to a results.jsonl or probes.jsonl.
 
-  They replace the rows with the same key. A certificate also replaces earlier
-  ones of the same parameters, of whatever version.
+  They replace the rows with the same key; with `keep_larger`, those of more
+  samples (and the same bound) stay instead. A certificate also replaces
+  earlier ones of the same parameters, of whatever version.
+
+  Returns:
+    For each of `rows`, the row that the file has now.
 
   Raises:
     ValueError: a new row is no row of this version.
@@ -262,12 +268,21 @@ def merge(path: str | pathlib.Path, rows: list[dict]) -> None:
   for row in rows:
     if flaw(row):
       raise ValueError(f"a result row {flaw(row)}: {row}")
-  new_rows = {key(row): row for row in rows}
+  new_rows, old_rows = {key(row): row for row in rows}, read_results(path)
+  for row in old_rows if keep_larger else []:
+    new_row = new_rows.get(key(row))
+    if (
+      new_row
+      and (row["n"] or 0) > (new_row["n"] or 0)
+      and row.get("bound") == new_row.get("bound")
+    ):
+      new_rows[key(row)] = row
   certified = {parameters(row) for row in rows if row["metric"] == "certified"}
   remaining = [
     row
-    for row in read_results(path)
+    for row in old_rows
     if key(row) not in new_rows
     and not (row["metric"] == "certified" and parameters(row) in certified)
   ]
   write(path, remaining + list(new_rows.values()))
+  return [new_rows[key(row)] for row in rows]

@@ -85,7 +85,9 @@ class Log:
     step = max(steps)
     is_primary = hosts.is_primary()
     self.summary_writer = SummaryWriter(
-      str(folder / "tensorboard"), purge_step=step, write_to_disk=is_primary
+      str(folder / "tensorboard"),
+      purge_step=step + 1,  # what is at this step stays
+      write_to_disk=is_primary,
     )
     self.progress_bar = tqdm(
       total=self.attempt_steps,

@@ -34,7 +34,6 @@ class Run:
     folder: the folder of checkpoints and logs.
     save_every: the number of chunks between checkpoints.
     keep: the number of newest checkpoints that stay.
-    config: the config as a plain dict, which checkpoints hold.
     report: function that prints a line of text.
     replay: inputs to train on again, with a leading axis R; see
       train_step.draw_batches.
@@ -52,7 +51,6 @@ class Run:
   folder: pathlib.Path
   save_every: int
   keep: int
-  config: dict
   report: Callable[[str], None]
   replay: dict | None = None
   sparse_plan: SparsePlan | None = None
@@ -65,9 +63,10 @@ class Run:
     """Returns what the run's compiled training steps depend on."""
     return TrainSpec(self.experiment, self.train, self.sparse_plan, self.mesh)
 
-  def open_checkpoints(self) -> Checkpoints:
+  def open_checkpoints(self, writes: bool = False) -> Checkpoints:
     """Returns the run's checkpoints, which the caller must close."""
-    return Checkpoints(self.folder / "checkpoints", self.keep, self.seeds)
+    folder = self.folder / "checkpoints"
+    return Checkpoints(folder, self.keep, self.seeds, writes)
 
   @property
   def seed_R(self) -> jax.Array:
@@ -86,7 +85,8 @@ def train(
   initial: Sequence[dict] | None = None,
   later_programs: Iterable[object] = (),
 ) -> TrainState:
-  """Trains until all seeds are done, resuming from the newest sound checkpoint.
+  """Trains until all seeds are done, resuming from the newest checkpoint that
+  can be restored.
 
   The status of a chunk is read when the next one has been dispatched, so that
   devices do not wait, or before the states are saved if that is earlier. It is
@@ -109,7 +109,7 @@ def train(
   spec, seed_R = run.spec, run.seed_R
   with contextlib.ExitStack() as stack:
     checkpoints = stack.enter_context(
-      contextlib.closing(run.open_checkpoints())
+      contextlib.closing(run.open_checkpoints(writes=True))
     )
     stack.enter_context(compilation.compile_in_background(later_programs))
     states, saved_steps = restore_or_init(run, checkpoints, initial)
@@ -138,7 +138,7 @@ def train(
       """Saves the states unless they are saved already; returns the steps of
       all seeds."""
       if progress.steps != saved_steps:
-        checkpoints.save(max(progress.steps), states, run.config)
+        checkpoints.save(max(progress.steps), states)
       return progress.steps
 
     chunk_count = max(progress.steps) // spec.chunk_steps
@@ -191,7 +191,7 @@ def restore_or_init(
     None without a checkpoint.
   """
   abstract = run.mesh.shard_shapes(run.abstract_states)
-  step, states = checkpoints.restore(abstract, report=run.report, repair=True)
+  step, states = checkpoints.restore(abstract, report=run.report)
   if states is not None:
     run.report(f"resumed at step {step}")
     step_R = jax.device_get(train_step.without_params(run.mesh, states)).step
@@ -223,24 +223,21 @@ def load(run: Run, checkpoint: str) -> TrainState:
   Args:
     run: what was trained and where it is stored.
     checkpoint: the number of a step; or "last" or "best", which are the same
-      here: the newest checkpoint that is not damaged. Its states hold both the
+      here: the newest checkpoint that can be restored. Its states hold both the
       last and the best parameters, of which the caller chooses.
 
   Raises:
-    UsageError: there is no such checkpoint, it is damaged, or it does not fit
-      the run.
+    UsageError: there is no such checkpoint, it cannot be restored, or it does
+      not fit the run.
   """
-  check(
-    (run.folder / "checkpoints").is_dir(),
-    f"no checkpoint in {run.folder}: train it first (--mode=train)",
-  )
   step = int(checkpoint) if checkpoint.isdigit() else None
   with contextlib.closing(run.open_checkpoints()) as checkpoints:
     _, states = checkpoints.restore(
       run.abstract_states, step=step, report=run.report
     )
   check(
-    states is not None, f"no sound checkpoint in {run.folder}: train it first"
+    states is not None,
+    f"no checkpoint in {run.folder}: train it first (--mode=train)",
   )
   return states
 
