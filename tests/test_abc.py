@@ -7,7 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from command import TINY, changed, inside, refusal, refused
+from command import TINY, changed, inside, refusal, refused, refuses
 
 import lengthgen_jax
 from lengthgen_jax.attention.biases import file
@@ -278,6 +278,10 @@ def test_modes_read_the_retrained_model(whole):
   assert model.step == 60
   assert model.answers(["12", "x", "12345678"]) == predicted.stdout.splitlines()
   equal(model.params, finals(workdir)[model.seed])
+  first = lengthgen_jax.load(workdir, model.seed, stage="interpolate")
+  assert not first.model.lines and first.config.bias.kind == "none"
+  with refuses("stage='interpolated': choose one of interpolate, retrain"):
+    lengthgen_jax.load(workdir, stage="interpolated")
   arrays, meta = file.read(workdirs.bias_path(workdir))
   intercept = arrays["cross_intercept"][meta["seeds"].index(model.seed)]
   equal(model.lines["cross"].intercept, intercept)
