@@ -207,6 +207,8 @@ def move_config_first(argv: list[str]) -> list[str]:
   if options.config is not None:
     from lengthgen_jax.config import files
 
+    file, colon, preset = options.config.partition(":")
+    options.config = f"{files.find(file)}{colon}{preset}"
     files.check_overrides(options.config, overrides)
   leading_flags = [
     f"--{name}={value}"

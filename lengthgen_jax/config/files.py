@@ -25,9 +25,11 @@ from lengthgen_jax.config.fields import (
   leaves,
 )
 from lengthgen_jax.errors import UsageError, check, file_errors
-from lengthgen_jax.registry import registering_files, run_file
+from lengthgen_jax.registry import caller_file, registering_files, run_file
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.training.optimizer import OPTIMIZERS
+
+PACKAGE = pathlib.Path(__file__).parents[1]
 
 # Sections and fields that may be set again when a trained workdir is used.
 CHANGEABLE = (
@@ -62,25 +64,56 @@ REGISTRY_OF_FIELD = {
 }
 
 
+def find(path: str | pathlib.Path, folder: str | pathlib.Path = "") -> str:
+  """Returns the path of a file of presets.
+
+  A relative path is one in `folder`, by default the current one. If no such
+  file is there, NAME.py and configs/NAME.py are the package's own presets.
+  """
+  found, path = pathlib.Path(folder, path), pathlib.Path(path)
+  if not found.is_file() and path in (
+    pathlib.Path(path.name),
+    pathlib.Path("configs", path.name),
+  ):
+    # In a clone they lie beside the package, in an installed one within it.
+    for parent in (PACKAGE.parent, PACKAGE):
+      if (own := parent / "configs" / path.name).is_file():
+        return str(own)
+  return str(found)
+
+
 def load_config(spec: str) -> ConfigDict:
-  """Returns the config of FILE[:PRESET].
+  """Returns the config of FILE[:PRESET], where FILE is found as by `find`.
 
   Raises:
     UsageError: there is no such file, or it has no get_config().
     Exception: whatever the file raises.
   """
-  path, _, preset = spec.partition(":")
-  check(pathlib.Path(path).is_file(), f"--config={spec}: no file {path}")
+  file, _, preset = spec.partition(":")
+  path = find(file)
+  check(pathlib.Path(path).is_file(), f"--config={spec}: no file {file}")
   names = runpy.run_path(path)
-  check("get_config" in names, f"--config={spec}: {path} has no get_config()")
+  check("get_config" in names, f"--config={spec}: {file} has no get_config()")
   get_preset = names["get_config"]
   return get_preset(preset) if preset else get_preset()
 
 
 def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
   """Returns the names that a file of presets defines, as attributes, for other
-  presets to build on."""
-  return types.SimpleNamespace(**runpy.run_path(str(path)))
+  presets to build on; a relative path is one beside the file that calls this,
+  or else of the package's own presets, as in `find`.
+
+  Raises:
+    UsageError: there is no such file.
+    Exception: whatever the file raises.
+  """
+  folder = pathlib.Path(caller_file()).parent
+  found = find(path, folder)
+  check(
+    pathlib.Path(found).is_file(),
+    f"load_presets: no file {path} in {folder}, nor such a preset",
+  )
+  return types.SimpleNamespace(**runpy.run_path(found))
 
 
 def check_overrides(spec: str, names: list[str]) -> None:
