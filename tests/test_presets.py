@@ -63,6 +63,31 @@ def test_every_preset_of_hints_builds(file):
       assert (shape.attention.label == "entmax 1.5") == is_sparse
 
 
+def test_presets_of_the_package_are_found_from_any_folder(
+  tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  expected = arithmetic.get_config("addition")
+  for spec in ("arithmetic.py:addition", "configs/arithmetic.py:addition"):
+    assert files.load_config(spec) == expected
+  with pytest.raises(UsageError, match="no file other/arithmetic.py"):
+    files.load_config("other/arithmetic.py:addition")
+  # A file that is there comes first; a relative path is one beside the caller.
+  (tmp_path / "arithmetic.py").write_text("get_config = lambda: 'mine'")
+  assert files.load_config("arithmetic.py") == "mine"
+  (tmp_path / "caller.py").write_text(
+    "from lengthgen_jax.config import load_presets\n"
+    "mine = load_presets('arithmetic.py')\n"
+    "own = load_presets('sorting.py')\n"
+  )
+  (tmp_path / "elsewhere").mkdir()
+  monkeypatch.chdir(tmp_path / "elsewhere")
+  caller = files.load_presets(tmp_path / "caller.py")
+  assert caller.mine.get_config() == "mine" and caller.own.HINTS
+  with pytest.raises(UsageError, match="load_presets: no file unknown.py"):
+    files.load_presets("unknown.py")
+
+
 def test_calibration_of_increment_begins_with_positions():
   # Without them attention shows no lines to places.
   config = files.load_config("configs/increment.py:none,abc")

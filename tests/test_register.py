@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import shlex
-import shutil
 
 import command
 import jax
@@ -19,6 +18,7 @@ from lengthgen_jax.attention.normalizers import NORMALIZERS, Normalizer
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.attention.temperature import TEMPERATURES, Temperature
+from lengthgen_jax.certify import conditions
 from lengthgen_jax.config import build, default_config
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
@@ -26,6 +26,7 @@ from lengthgen_jax.probes.registry import ALL, PROBES, Probe
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.arithmetic import Addition, ArithmeticTask
 from lengthgen_jax.tasks.automata import Copy, Modular
+from lengthgen_jax.tasks.dataset import Part
 from lengthgen_jax.tasks.items import ItemTask, uniform
 from lengthgen_jax.training.optimizer import Optimizer
 
@@ -66,9 +67,8 @@ def _nothing_stays_registered():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-  """An empty folder with the page's files, beside a copy of configs/."""
+  """An empty folder with the page's files."""
   path = tmp_path_factory.mktemp("extending")
-  shutil.copytree(REPOSITORY / "configs", path / "configs")
   for name, text in FILES.items():
     (path / name).write_text(text)
   return path
@@ -92,7 +92,7 @@ def run(line: str, folder) -> str:
 
 
 def test_the_page_has_a_command_for_every_file():
-  assert len(FILES) == 6
+  assert len(FILES) == 7
   for name in FILES:
     assert any(f"--config={name}" in line for line in COMMANDS), name
 
@@ -115,6 +115,9 @@ def test_commands_of_the_page_build(name, folder):
     model = experiment.model.config
     assert model.positions.kind == "logarithmic"
     assert model.temperature.kind == "root"
+    params = jax.eval_shape(experiment.init, 0)
+    names = {path[-1].key for path, _ in jax.tree.leaves_with_path(params)}
+    assert "scale" in names
 
 
 def run_commands(workdir: str, folder) -> list[str]:
@@ -157,8 +160,14 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
   class Stateless(ArithmeticTask):
     name = "stateless"
 
-  class Subtraction(Addition):
-    name, operator = "subtraction", "-"
+  class Signless(Addition):
+    name, operator = "signless", "="
+
+  class Unconstrained(Addition):
+    name = "unconstrained"
+
+    def constrain(self):
+      return None
 
   class Undecorated(Modular):
     name, items = "undecorated", 3
@@ -210,7 +219,10 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
     "'addition' exists already": lambda: register.task(Addition),
     "choose a name of letters": lambda: register.task(Nameless),
     "'stateless' has no states, step": lambda: register.task(Stateless),
-    "operator '-': choose": lambda: register.task(Subtraction),
+    "operator '=': choose": lambda: register.task(Signless),
+    r"constrain must take \(self, items\)": (
+      lambda: register.task(Unconstrained)
+    ),
     r"has fields \(items\): decorate it": lambda: register.task(Undecorated),
     "whose config section 'modular' it shares": lambda: register.task(Extended),
     "2 operands in base 8: choose": lambda: register.task(Octal),
@@ -374,13 +386,43 @@ def test_task_whose_section_every_config_has_is_refused():
     default_config("addition")
 
 
-def test_calibration_of_the_page_finds_its_line(capsys):
+def test_calibration_of_the_page_finds_its_lines(capsys):
   (script,) = re.findall(r"## Calibration.*?```python\n(.*?)```", TEXT, re.S)
   names = {}
   exec(compile(script, "page", "exec"), names)
-  assert capsys.readouterr().out.strip()
-  coordinates = names["long"]
-  dense = np.asarray(names["bias"].dense(coordinates, coordinates))
-  back = dense[0, 0, 1]  # the head that looks one back, at 40 rows
-  assert (back[np.arange(1, 40), np.arange(39)] > -1).all()
-  assert np.isfinite(back).sum() == 39
+  assert len(capsys.readouterr().out.splitlines()) == 2
+  # At 40 digits the rows of the sum see the digit of their own place: the first
+  # head of a, the second of b, and nothing else.
+  expected = np.zeros((2, 123, 123), bool)
+  place = np.arange(41)
+  expected[0, 82 + place, 40 - place] = True
+  expected[1, 82 + place, 81 - place] = True
+  assert (np.isfinite(names["dense"][0, 0]) == expected).all()
+
+
+def test_operands_are_constrained_wherever_examples_are_made(folder):
+  """Training, every test set, its own usage, and what people type."""
+  words = f"--config={folder / 'subtraction.py'}", "--workdir=unused"
+  with command.parsed(*words, folder=folder) as (_, config):
+    config.eval.stress = True
+    experiment = build.build(config)
+  task = experiment.task
+  batches = [experiment.sample(jax.random.key(0), task.name, Part(0, 64))]
+  for name in task.tested_sets(config.eval):
+    for _, arguments in task.variants(name, config.eval, 5):
+      batches.append(
+        experiment.test_batch(name, 0, np.arange(64), 5, {}, arguments)
+      )
+  assert len(batches) > 6
+  for batch in batches:
+    for source, target in zip(batch.source, batch.target, strict=True):
+      text = task.decode(source).strip("$@")
+      a, b = map(int, text.split("-"))
+      assert int(task.render(target)) == a - b >= 0
+  for text in ("500-123", task.usage):
+    items, _ = task.parse(text)
+    assert task.input_text(items, 3) == text
+  with pytest.raises(ValueError, match="'3-5' has operands that subtraction"):
+    task.parse("3-5")
+  with pytest.raises(UsageError, match="subtraction excludes operands"):
+    conditions.check_certifiable(experiment, {})

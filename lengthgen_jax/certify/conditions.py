@@ -12,6 +12,7 @@ from lengthgen_jax.certify import rounding
 from lengthgen_jax.certify.receptive_fields import num_layers
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import Task
 
 
@@ -33,6 +34,11 @@ def check_certifiable(experiment: Experiment, scaffold: dict) -> None:
     f"certify: {task.name} is no transducer, its outputs depend on more than"
     " the digits and outputs up to their place; only tasks whose outputs are"
     " those of a transducer can be certified",
+  )
+  check(
+    not (isinstance(task, NumberTask) and task.is_constrained),
+    f"certify: {task.name} excludes operands (its method constrain), and a"
+    " proof is about all of them",
   )
   check(
     task.axes == 1 or not config.num_encoder_layers,

@@ -30,9 +30,11 @@ from lengthgen_jax.errors import (
   local_path,
   one_line,
 )
-from lengthgen_jax.registry import registering_files, run_file
+from lengthgen_jax.registry import caller_file, registering_files, run_file
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.training.optimizer import OPTIMIZERS
+
+PACKAGE = pathlib.Path(__file__).parents[1]
 
 # Sections and fields that may be set again when a trained workdir is used.
 CHANGEABLE = (
@@ -68,17 +70,35 @@ REGISTRY_OF_FIELD = {
 }
 
 
+def find(path: str | pathlib.Path, folder: str | pathlib.Path = "") -> str:
+  """Returns the path of a file of presets.
+
+  A relative path is one in `folder`, by default the current one. If no such
+  file is there, NAME.py and configs/NAME.py are the package's own presets.
+  """
+  found, path = pathlib.Path(folder, path), pathlib.Path(path)
+  if not found.is_file() and path in (
+    pathlib.Path(path.name),
+    pathlib.Path("configs", path.name),
+  ):
+    # In a clone they lie beside the package, in an installed one within it.
+    for parent in (PACKAGE.parent, PACKAGE):
+      if (own := parent / "configs" / path.name).is_file():
+        return str(own)
+  return str(found)
+
+
 def load_config(spec: str) -> ConfigDict:
-  """Returns the config of FILE[:PRESET]; fields that it lacks get their
-  defaults.
+  """Returns the config of FILE[:PRESET], where FILE is found as by `find`;
+  fields that it lacks get their defaults.
 
   Raises:
     UsageError: there is no such file, it fails or has no get_config(); or a
       field of its config does not exist or cannot have its value.
   """
   name, _, preset = spec.partition(":")
-  path = local_path("--config", name)
-  check(path.is_file(), f"--config={spec}: no file {path}")
+  path = pathlib.Path(find(local_path("--config", name)))
+  check(path.is_file(), f"--config={spec}: no file {name}")
   try:
     names = runpy.run_path(str(path))
     check("get_config" in names, f"{path} has no get_config()")
@@ -94,8 +114,20 @@ def load_config(spec: str) -> ConfigDict:
 
 def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
   """Returns the names that a file of presets defines, as attributes, for other
-  presets to build on."""
-  return types.SimpleNamespace(**runpy.run_path(str(path)))
+  presets to build on; a relative path is one beside the file that calls this,
+  or else of the package's own presets, as in `find`.
+
+  Raises:
+    UsageError: there is no such file.
+    Exception: whatever the file raises.
+  """
+  folder = pathlib.Path(caller_file()).parent
+  found = find(path, folder)
+  check(
+    pathlib.Path(found).is_file(),
+    f"load_presets: no file {path} in {folder}, nor such a preset",
+  )
+  return types.SimpleNamespace(**runpy.run_path(found))
 
 
 def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:

@@ -15,12 +15,11 @@ from lengthgen_jax.tasks import (
   automata,
   increment,
   multiply_long,
+  numbers,
   recall,
   sorting,
 )
 from lengthgen_jax.tasks.task import Task
-
-OPERATORS = ("+", "*")  # of arithmetic tasks of two operands
 
 
 def task_fields(task: type[Task]) -> dict[str, Any]:
@@ -52,7 +51,9 @@ def check_task(name: str, task: Any) -> None:
       if getattr(task, part) is getattr(Task, part)
     ]
   check(not absent, f"register: task {name!r} has no {', '.join(absent)}")
-  check_methods(f"task {name!r}", task, Task)
+  for base in (Task, numbers.NumberTask):
+    if issubclass(task, base):
+      check_methods(f"task {name!r}", task, base)
   fields = [
     field
     for field, kind in inspect.get_annotations(task).items()
@@ -87,11 +88,13 @@ def check_task(name: str, task: Any) -> None:
       f"register: task {name!r} has {task.operands} operands in base"
       f" {task.base}: choose one or two in base 10, or one in base 2",
     )
+    sign, taken = task.operator, "0123456789$&@="
+    is_sign = len(sign) == 1 and not sign.isspace() and sign not in taken
     check(
-      task.operator in (OPERATORS if task.operands == 2 else ("",)),
+      is_sign if task.operands == 2 else not sign,
       f"register: task {name!r} of {task.operands} operands has operator"
-      f" {task.operator!r}: choose '' for one operand,"
-      f" {' or '.join(OPERATORS)} for two",
+      f" {sign!r}: choose '' for one operand, for two a sign like '-', but none"
+      f" of {taken}",
     )
 
 

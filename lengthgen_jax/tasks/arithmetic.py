@@ -146,6 +146,7 @@ class ArithmeticTask(NumberTask):
     return self.from_items(items, size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
+    items = self.constrain(items)
     place = jnp.arange(size.max_length + 1)
     # The end token stands at place `width`; no digit of an answer does.
     answer = jnp.pad(self.answer(items), (0, 1))
@@ -268,6 +269,7 @@ class ParityClassification(Parity):
   transducer = False
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
+    items = self.constrain(items)
     label = jnp.take(self.answer(items), size.width - 1)
     output = jnp.stack([label, jnp.int32(self.end)])
     return Example(

@@ -175,7 +175,7 @@ class MultiplyLong(NumberTask):
     bound, width = size.bound, jnp.broadcast_to(jnp.asarray(size.width), 2)
     max_n, max_m = bound if isinstance(bound, tuple) else (bound, bound)
     inside = jnp.arange(items.shape[1]) < width[:, None]
-    items, (n, m) = jnp.where(inside, items, 0), width
+    items, (n, m) = self.constrain(jnp.where(inside, items, 0)), width
     a, b = items[:1, :max_n], items[1:, :max_m]
     prompt = join(
       self.number_tokens(a, n, "$", 0, self.segment_axes[0]),

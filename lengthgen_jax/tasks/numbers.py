@@ -1,6 +1,7 @@
 """Defines the base class of tasks whose operands are numbers: tokens of their
 digits, and text."""
 
+from functools import partial
 from typing import ClassVar
 
 import jax
@@ -30,7 +31,8 @@ class NumberTask(Task):
   operands together if their digits alternate; an output is closed by `&`.
 
   Attributes:
-    operator: the character between two operands; "" for one operand.
+    operator: the character between two operands; "" for one operand. One that
+      is not among TOKENS has the id of `+`.
   """
 
   operator: ClassVar[str] = ""
@@ -40,6 +42,27 @@ class NumberTask(Task):
   base = 10
   vocab_size = 15  # the papers' tokens; only decoder-only models add `=`
   start, end, pad, delimiter = map(TOKENS.index, "$&@=")
+
+  @property
+  def tokens(self) -> str:
+    """Returns the character of every token id."""
+    if self.operator in TOKENS:
+      return TOKENS
+    return TOKENS.replace("+", self.operator)
+
+  def constrain(self, items: jax.Array) -> jax.Array:
+    """Returns operands [operands, n] that fulfill the task's constraint, made
+    from any operands, and those that do as they are; by default no operands are
+    excluded.
+
+    All examples are made through it, and a typed expression that it would
+    change is refused. Digits are least significant first.
+    """
+    return items
+
+  @property
+  def is_constrained(self) -> bool:
+    return type(self).constrain is not NumberTask.constrain
 
   @property
   def short_operand(self) -> bool:
@@ -81,7 +104,8 @@ class NumberTask(Task):
   def usage(self) -> str:
     if self.operands == 1:
       return "99999" if self.base == 10 else "0110"
-    return f"123{self.operator}{4 if self.short_operand else 456}"
+    second = [4, 0, 0] if self.short_operand else [6, 5, 4]
+    return self.input_text(allowed(self, np.array([[3, 2, 1], second])), 3)
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     """Returns the digits [operands, n] of a typed expression, and the lengths
@@ -94,8 +118,8 @@ class NumberTask(Task):
       ValueError: the text is no input of this task.
     """
     expected = f"{self.name} takes {self.own_unit} like {self.usage}"
-    allowed = "0123456789"[: self.base] + self.operator
-    expression = typed_characters(text, allowed, expected)
+    characters = "0123456789"[: self.base] + self.operator
+    expression = typed_characters(text, characters, expected)
     parts = expression.split(self.operator) if self.operator else [expression]
     lengths = [len(part) for part in parts]
     problem = None
@@ -108,6 +132,10 @@ class NumberTask(Task):
     expect(not problem, f"{quoted(text)} {problem}; {expected}")
     padded = (part[::-1].ljust(max(lengths), "0") for part in parts)
     items = np.array([list(map(int, operand)) for operand in padded], np.int32)
+    expect(
+      np.array_equal(items, allowed(self, items)),
+      f"{quoted(text)} has operands that {self.name} excludes; {expected}",
+    )
     return items, lengths
 
   def input_text(self, items: np.ndarray, length: int) -> str:
@@ -118,11 +146,12 @@ class NumberTask(Task):
     return self.operator.join("".join(map(str, number)) for number in numbers)
 
   def symbols(self, ids: Ids) -> list[str]:
-    return [TOKENS[int(token)] for token in ids]
+    tokens = self.tokens
+    return [tokens[int(token)] for token in ids]
 
   def encode(self, text: str) -> list[int]:
     """Returns the token ids of a text."""
-    return [TOKENS.index(symbol) for symbol in text]
+    return [*map(self.tokens.index, text)]
 
   def decode(self, ids: Ids) -> str:
     """Returns token ids as text."""
@@ -146,6 +175,18 @@ class NumberTask(Task):
       f"the model wrote {quoted(digits)}, which is no number",
     )
     return digits
+
+
+def allowed(task: NumberTask, items: np.ndarray) -> np.ndarray:
+  """Returns what `task.constrain` makes of typed operands."""
+  if not task.is_constrained:
+    return items
+  return np.asarray(_constrain(task, jnp.asarray(items)))
+
+
+@partial(jax.jit, static_argnums=0)
+def _constrain(task: NumberTask, items: jax.Array) -> jax.Array:
+  return task.constrain(items)
 
 
 def random_digits(
