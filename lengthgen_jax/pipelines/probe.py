@@ -3,10 +3,12 @@
 W/probes.jsonl has a row per probe, length and part of the model, of every seed
 (those of probe.retrain are of the best seed alone).
 W/figures/probes (with a folder per stage in a workdir of --mode=abc) has the
-figures, which show single inputs and heads of the best seed by validation.
+figures, which show single inputs and heads of the best seed by validation, and
+index.html, a page with all of them.
 """
 
 import dataclasses
+import html
 import pathlib
 import re
 import time
@@ -17,6 +19,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from lengthgen_jax.drawing import save
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, best
@@ -30,9 +33,9 @@ from lengthgen_jax.pipelines import (
 from lengthgen_jax.pipelines.training_probes import observations
 from lengthgen_jax.probes import figures, interventions
 from lengthgen_jax.probes.activations import Mean, Observation, activation
-from lengthgen_jax.probes.pages import FigureData, FigureInput
+from lengthgen_jax.probes.figures import FigureData, FigureInput
 from lengthgen_jax.probes.registry import LINES, PROBES, Probe, measure, select
-from lengthgen_jax.probes.row_tables import summary
+from lengthgen_jax.probes.tables import summary
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 from lengthgen_jax.training.log import WATCHED
@@ -84,23 +87,31 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   runs.print_note(f"drawing {', '.join(drawn)}")
   start = time.perf_counter()
   data = FigureData(
-    title=f"{stage.config.task}, {stage.config.method} ({stage_name}), seed"
-    f" {model.seed}, step {model.step}",
-    inputs=inputs,
-    rows=rows,
-    seed=model.seed,
-    labels=_labels(section, model),
-    summary=text,
-    logs=_logs(stages.values()),
+    inputs, rows, model.seed, _labels(section, model), _logs(stages.values())
   )
   figure_folder = folder / "figures" / "probes"
   if workdir.is_abc(folder):
     figure_folder /= stage_name
-  paths = figures.draw(drawn, data, figure_folder)
+  paths = [
+    save(figure, figure_folder / f"{name}.png")
+    for entry in drawn.values()
+    for name, figure in entry.draw(data)
+  ]
+  title = (
+    f"{stage.config.task}, {stage.config.method} ({stage_name}),"
+    f" seed {model.seed}, step {model.step}"
+  )
+  page = [
+    f"<!doctype html><meta charset=utf-8><title>{title}</title>",
+    f"<h1>{title}</h1>",
+  ]
+  page += ["<pre>", *map(html.escape, text), "</pre>"]
+  page += [f'<p><img src="{x.name}" alt="{x.stem}"></p>' for x in paths]
+  records.write_text(figure_folder / "index.html", "\n".join(page))
   seconds = time.perf_counter() - start
   runs.print_note(f"{len(paths)} figures; {seconds:.0f} s")
   print(f"rows: {folder / 'probes.jsonl'}")
-  print(f"figures: {', '.join(map(str, paths))}")
+  print(f"figures: {figure_folder / 'index.html'}")
   return 0
 
 
@@ -232,17 +243,16 @@ def _labels(section: ConfigDict, model: Model) -> dict[str, list[str]]:
 
   The positions are those of inputs of interventions (`_causal_length`).
   """
-  experiment = model.experiment
   length = _causal_length(section, model)
   batch = next(observations(model, length, section.samples)).batch
-  label = partial(run_figures.position_labels, experiment)
-  outputs, is_scored = label("self", batch.rows), batch.weight[0] > 0
+  by_site = run_figures.labels_by_site(model.experiment.task, batch)
+  rows = by_site["self"].rows
   labels = {
-    "inputs": label("self", batch.keys),
-    "outputs": [outputs[row] for row in np.flatnonzero(is_scored)],
+    "inputs": by_site["self"].keys,
+    "outputs": [rows[row] for row in np.flatnonzero(batch.weight[0])],
   }
-  if batch.source_keys is not None:
-    labels["source"] = label("cross", batch.source_keys)
+  if "cross" in by_site:
+    labels["source"] = by_site["cross"].keys
   return labels
 
 

@@ -1,14 +1,11 @@
 """This module makes text tables of what probes measured, of one run or of
 several models."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from lengthgen_jax.probes.registry import PROBES
-
-LABEL_WIDTH = 58  # characters of the first column
-
 
 # Rows.
 
@@ -110,9 +107,15 @@ def summary(rows: list[dict], seed: int) -> list[str]:
   ]
 
 
-def _table_row(label: str, cells: Iterable[str | int]) -> str:
-  """Returns a line of text with right-aligned cells."""
-  return f"{label:<{LABEL_WIDTH}}" + "".join(f"{cell:>7}" for cell in cells)
+def _table_row(label: str, cells: dict, columns: list) -> str:
+  """Returns a line of text with the cell of each column, "-" without one."""
+  texts = (cells.get(column, "-") for column in columns)
+  return f"{label:<58}" + "".join(f"{text:>7}" for text in texts)
+
+
+def _percent(values: float | list[float]) -> str:
+  """Returns the median of fractions in percent."""
+  return f"{100 * np.median(values):.1f}"
 
 
 def _rates(rows: list[dict]) -> Iterator[str]:
@@ -125,12 +128,12 @@ def _rates(rows: list[dict]) -> Iterator[str]:
   ]
   lengths = sorted({row["length"] for row in rows})
   if lengths:
-    yield _table_row("rates in %, median of seeds", lengths)
+    heading = dict(zip(lengths, lengths, strict=True))
+    yield _table_row("rates in %, median of seeds", heading, lengths)
   for panel, title in panel_titles(rows).items():
     values = values_by_length(group_by_location(rows, "metric")[panel])
-    medians = {n: np.median(100 * np.array(x)) for n, x in values.items()}
-    cells = [f"{medians[n]:.1f}" if n in medians else "-" for n in lengths]
-    yield _table_row(title, cells)
+    cells = {length: _percent(x) for length, x in values.items()}
+    yield _table_row(title, cells, lengths)
 
 
 def _knocked_out_heads(rows: list[dict]) -> Iterator[str]:
@@ -139,7 +142,7 @@ def _knocked_out_heads(rows: list[dict]) -> Iterator[str]:
   for intact in select_rows(rows, "intact"):
     yield (
       f"seed {intact['seed']}, EM at {intact['length']} {intact['unit']}:"
-      f" {100 * intact['value']:.1f} % of {intact['n']}"
+      f" {_percent(intact['value'])} % of {intact['n']}"
     )
     heads = select_rows(rows, "without_head")
     harmful = [row for row in heads if row["value"] < intact["value"]]
@@ -147,8 +150,8 @@ def _knocked_out_heads(rows: list[dict]) -> Iterator[str]:
       ending = ", most:" if harmful else ""
       yield f"without head: {len(harmful)} of {len(heads)} lower it{ending}"
     for row in sorted(harmful, key=lambda row: row["value"])[:5]:
-      percent = f"{100 * row['value']:5.1f}"
-      yield f"  {percent} % without {location_name(row)} head {row['head']}"
+      part = f"{location_name(row)} head {row['head']}"
+      yield f"  {_percent(row['value']):>5} % without {part}"
 
 
 def _closed_lines(rows: list[dict]) -> Iterator[str]:
@@ -161,23 +164,22 @@ def _closed_lines(rows: list[dict]) -> Iterator[str]:
   everywhere = select_rows(closed, "without_line", layer=None, head=None)
   seeds = sorted({row["seed"] for row in closed})
   if everywhere:
-    yield _table_row("EM in % without a line anywhere, by seed", seeds)
+    heading = dict(zip(seeds, seeds, strict=True))
+    yield _table_row("EM in % without a line anywhere, by seed", heading, seeds)
   for (part, line), line_rows in group_by_location(everywhere, "line").items():
-    values = {row["seed"]: f"{100 * row['value']:.1f}" for row in line_rows}
-    retrained = "".join(
-      f"; seed {row['seed']} trained without it: {100 * row['value']:.1f}"
+    cells = {row["seed"]: _percent(row["value"]) for row in line_rows}
+    yield _table_row(f"  {part}, {line}", cells, seeds) + "".join(
+      f"; seed {row['seed']} trained without it: {_percent(row['value'])}"
       for row in select_rows(
         rows, "retrained_without_line", part=part, line=line
       )
     )
-    cells = [values.get(seed, "-") for seed in seeds]
-    yield _table_row(f"  {part}, {line}", cells) + retrained
   enough = select_rows(rows, "enough_lines")
   if closed and enough:
     count = lambda rows, seed: sum(row["seed"] == seed for row in rows)
     single = [row for row in closed if row["head"] is not None]
-    cells = [f"{count(enough, seed)}/{count(single, seed)}" for seed in seeds]
-    yield _table_row("lines that are enough together", cells)
+    cells = {x: f"{count(enough, x)}/{count(single, x)}" for x in seeds}
+    yield _table_row("lines that are enough together", cells, seeds)
 
 
 def _strongest_lines(rows: list[dict]) -> Iterator[str]:
