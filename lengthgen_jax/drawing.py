@@ -19,10 +19,22 @@ __all__ = ["WIDTH", "Axis", "XAxis", "offset_copy", "panels", "plt", "save"]
 
 WIDTH = 14  # inches, the most of a figure: 1400 pixels
 
-plt.rcParams.update({"savefig.dpi": 100, "savefig.bbox": "tight"})
-plt.rcParams.update({"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8})
-plt.rcParams.update({"xtick.labelsize": 7, "ytick.labelsize": 7})
-plt.rcParams.update({"figure.titlesize": 10, "legend.frameon": False})
+STYLE = {
+  "savefig.dpi": 100,
+  "savefig.bbox": "tight",
+  "font.size": 8,
+  "figure.titlesize": 10,
+  "axes.titlesize": 8,
+  "axes.labelsize": 8,
+  "xtick.labelsize": 7,
+  "ytick.labelsize": 7,
+  "legend.frameon": False,
+  "image.aspect": "auto",
+  "lines.linewidth": 1,
+  "lines.markersize": 5,
+  "markers.fillstyle": "none",  # those below are seen
+}
+plt.rcParams.update(STYLE)
 
 
 def panels(

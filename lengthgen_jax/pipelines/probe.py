@@ -33,7 +33,7 @@ from lengthgen_jax.pipelines import (
 from lengthgen_jax.pipelines.training_probes import observations
 from lengthgen_jax.probes import figures, interventions
 from lengthgen_jax.probes.activations import Mean, Observation, activation
-from lengthgen_jax.probes.figures import FigureData, FigureInput
+from lengthgen_jax.probes.figures import FigureData, tokens_of
 from lengthgen_jax.probes.registry import LINES, PROBES, Probe, measure, select
 from lengthgen_jax.probes.tables import summary
 from lengthgen_jax.results import records
@@ -42,6 +42,7 @@ from lengthgen_jax.training.log import WATCHED
 
 # Without probe.lengths, those of eval.lengths up to this one are probed.
 LONGEST = 100
+MAX_TOKENS = 200  # of the longest sequence that is drawn
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
@@ -82,7 +83,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     for mean in retrained(stage.runs[0], model, stage.config):
       rows.append(conditions | _row("retrained_without_line", mean))
   records.merge(folder / "probes.jsonl", rows)
-  text = summary(rows, model.seed)
+  text = summary(rows)
   print("\n".join(text))
   runs.print_note(f"drawing {', '.join(drawn)}")
   start = time.perf_counter()
@@ -115,8 +116,9 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   return 0
 
 
-def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
-  """Returns the inputs to draw: those of probe.inputs, and random ones.
+def _inputs(config: ConfigDict, model: Model) -> dict[str, Observation]:
+  """Returns the model on each input to draw, by its text: those of
+  probe.inputs, and random ones, whose text is the prompt's tokens.
 
   If config.probe names neither, the task's `figure_input` is drawn.
 
@@ -124,42 +126,45 @@ def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
     UsageError: one is no input of the task, or too long for the model or for a
       figure.
   """
-  experiment, task, inputs = model.experiment, model.experiment.task, []
+  experiment, task, inputs = model.experiment, model.experiment.task, {}
   num_random = config.probe.random_inputs
-  texts = config.probe.inputs
-  if not texts and not num_random:
-    texts = (task.figure_input,)
-  for text in map(str, texts):
+  default = () if num_random else (task.figure_input,)
+  for text in map(str, config.probe.inputs or default):
     try:
       _, lengths = task.parse(text)
       batch = jax.device_get(model.text_batch(text))
     except (ValueError, UsageError) as error:
       raise UsageError(f"probe.inputs: {error}") from error
-    observation = Observation(model, batch, 1, max(lengths))
-    inputs.append(FigureInput(text, observation))
+    inputs[text] = Observation(model, batch, 1, max(lengths))
   for number in range(num_random):
     length, seed = experiment.train_length, config.eval.seed
     (observation,) = observations(model, length, 1, seed=seed, first=number)
-    batch, separator = observation.batch, "" if task.of_digits else " "
-    ids = batch.inputs if batch.source is None else batch.source
-    if batch.source is None:
-      ids = ids[:, : batch.prompt_length[0]]
-    text = separator.join(task.symbols(np.asarray(ids[0])))
-    inputs.append(FigureInput(text, observation))
-  for figure_input in inputs:
-    figure_input.check_length()
+    ids = observation.batch.source
+    if ids is None:
+      ids = observation.batch.inputs[:, : observation.batch.prompt_length[0]]
+    separator = "" if task.of_digits else " "
+    inputs[separator.join(task.symbols(np.asarray(ids[0])))] = observation
+  for text, observation in inputs.items():
+    sequences = [observation.batch.keys, observation.batch.source_keys]
+    longest = max(len(tokens_of(keys)) for keys in sequences if keys)
+    check(
+      longest <= MAX_TOKENS,
+      f"{text!r} makes a sequence of {longest} tokens, and figures show at"
+      f" most {MAX_TOKENS}: choose a shorter one in probe.inputs, and"
+      " probe.random_inputs=0 if it is a random one",
+    )
   return inputs
 
 
 def _save_activations(
-  names: tuple[str, ...], inputs: list[FigureInput], path: pathlib.Path
+  names: tuple[str, ...], inputs: dict[str, Observation], path: pathlib.Path
 ) -> None:
   """Writes an .npz with the named activations of the inputs to draw, as
   "INDEX.NAME"; nothing without names."""
   arrays = {
-    f"{i}.{name}": np.asarray(activation(figure_input.observation.acts, name))
+    f"{i}.{name}": np.asarray(activation(observation.acts, name))
     for name in names
-    for i, figure_input in enumerate(inputs)
+    for i, observation in enumerate(inputs.values())
   }
   if arrays:
     np.savez_compressed(path, allow_pickle=False, **arrays)
@@ -215,8 +220,7 @@ def _rows(
     )
     conditions = _conditions(stage, model, length)
     for name, means in measure(selected, batches).items():
-      for mean in means.values():
-        yield conditions | _row(name, mean)
+      yield from (conditions | _row(name, mean) for mean in means.values())
     seconds = time.perf_counter() - start
     runs.print_note(
       f"seed {model.seed}, {length} {unit}: {', '.join(selected)};"

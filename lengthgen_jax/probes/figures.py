@@ -1,7 +1,6 @@
 """This module draws what happens inside models: attention and biases,
 projections of residuals, and what probes and certificates measured."""
 
-import dataclasses
 import math
 import pathlib
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ from lengthgen_jax.drawing import (
   plt,
   save,
 )
-from lengthgen_jax.errors import check
 from lengthgen_jax.probes.activations import RESIDUALS, Observation
 from lengthgen_jax.probes.registry import (
   ALL,
@@ -29,57 +27,33 @@ from lengthgen_jax.probes.registry import (
   Requirement,
 )
 from lengthgen_jax.probes.tables import (
+  by_title,
   group_by_location,
   location_name,
-  panel_titles,
   select_rows,
   values_by_length,
 )
 from lengthgen_jax.tasks.task import Ids, Task
 
-MAX_TOKENS = 200  # of the longest sequence that is drawn
 ROWS_PER_PAGE = 12  # of projections
 # What the vectors of each basis are.
 BASES = {"encoder": "embedding rows", "decoder": "output columns"}
-LINE_STYLES = ("-", "--", ":", "-.")
-MARKERS = "osD^vP*X"
-KEY_TEXT = (
-  "key: what it holds (a1: the last digit of a; x1: the first item;"
-  " y1: the first output)"
-)
-ROW_TEXT = "row: what it must say"
+LINE_STYLES, MARKERS = ("-", "--", ":", "-."), "osD^vP*X"
+COLORS = {
+  "tab:orange": "the row's input",
+  "tab:green": "what it must say",
+  "tab:purple": "both",
+}
+
+Named = Iterator[tuple[str, plt.Figure]]  # figures and the names of their files
+Series = list[tuple[str, dict[int, list[float]]]]  # (name, {x: values})
 
 
-class FigureInput(NamedTuple):
-  """A FigureInput is an input that is drawn, and a model on it.
-
-  Attributes:
-    text: the input as one types it; of a random input, the prompt's tokens.
-    observation: the model on a batch of this one input.
-  """
-
-  text: str
-  observation: Observation
-
-  def check_length(self) -> None:
-    """Raises a UsageError if the input is longer than a figure can show."""
-    batch = self.observation.batch
-    sequences = [batch.keys, batch.source_keys]
-    longest = max(len(_tokens(keys)) for keys in sequences if keys)
-    check(
-      longest <= MAX_TOKENS,
-      f"{self.text!r} makes a sequence of {longest} tokens, and figures show at"
-      f" most {MAX_TOKENS}: choose a shorter one in probe.inputs, and"
-      " probe.random_inputs=0 if it is a random one",
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class FigureData:
+class FigureData(NamedTuple):
   """FigureData is everything that the figures of a model are drawn from.
 
   Attributes:
-    inputs: the single inputs that are drawn.
+    inputs: the model on each input that is drawn, by the input as one types it.
     rows: the rows that all probes measured now, of all seeds.
     seed: the seed of the model whose inputs and heads are drawn.
     labels: a label for each position of the "source" (if there is one), of the
@@ -88,22 +62,23 @@ class FigureData:
       metrics.jsonl and of these probes.
   """
 
-  inputs: list[FigureInput]
+  inputs: dict[str, Observation]
   rows: list[dict]
   seed: int
   labels: dict[str, list[str]]
   logs: dict[str, tuple[list[dict], list[dict]]]
 
-  def named_inputs(self) -> Iterator[tuple[str, FigureInput]]:
-    """Yields (prefix of the figures' names, input) for each input."""
-    for number, figure_input in enumerate(self.inputs, start=1):
-      yield f"input{number}_" if len(self.inputs) > 1 else "", figure_input
+  def named_inputs(self) -> Iterator[tuple[str, str, Observation]]:
+    """Yields (prefix of the figures' names, text, observation)."""
+    for number, (text, observation) in enumerate(self.inputs.items(), start=1):
+      prefix = f"input{number}_" if len(self.inputs) > 1 else ""
+      yield prefix, text, observation
 
 
 # Labels.
 
 
-def _tokens(coordinates: Coordinates) -> np.ndarray:
+def tokens_of(coordinates: Coordinates) -> np.ndarray:
   """Returns the indices of the first example's tokens, without padding."""
   return np.flatnonzero(np.asarray(coordinates.segment[0]) >= 0)
 
@@ -115,39 +90,28 @@ def position_labels(
 
   It is the sign of a mark, like `$`, `+` or `⊥`, and of the end token; a4 for
   a digit of a, counted from the right end, x4 for an item and y4 for an output,
-  counted from the left, y4,2 on a grid; and "" for padding.
+  counted from the left, y4,2 on a grid.
 
   Args:
     task: the task of the batch.
     coordinates: of the keys, or of the rows.
     ids: the tokens that the keys hold, or that the rows must say.
   """
-  labels, is_token = [], np.asarray(coordinates.segment[0]) >= 0
-  for at, sign in zip(
-    _tokens(coordinates), _signs(task, ids, is_token), strict=True
-  ):
-    segment = int(coordinates.segment[0, at])
-    left, right = (
-      np.asarray(x)[0, at] for x in (coordinates.left, coordinates.right)
-    )
-    if segment == task.target_segment and ids[at] != task.end:
-      labels.append(f"y{','.join(map(str, left + 1))}")
-      continue
+  at = tokens_of(coordinates)
+  labels = task.symbols(np.asarray(ids)[at])
+  for i in at:
+    segment = int(coordinates.segment[0, i])
+    left, right = (np.asarray(offsets)[0, i] for offsets in coordinates[1:3])
     digit = None
     if segment < task.target_segment:
       digit = task.operand_place(segment, int(left.sum()), int(right.sum()))
-    if digit is None:
-      labels.append(sign)
-    elif task.of_digits:
-      labels.append(f"{'ab'[digit[0]]}{digit[1] + 1}")
-    else:
-      labels.append(f"x{left.sum() + 1}")
-  return labels + [""] * (len(is_token) - len(labels))
-
-
-def _signs(task: Task, ids: Ids, where: Any = slice(None)) -> list[str]:
-  """Returns tokens as people write them, of those of a sequence."""
-  return task.symbols(np.asarray(ids)[where])
+    if segment == task.target_segment and ids[i] != task.end:
+      labels[i] = f"y{','.join(map(str, left + 1))}"
+    elif digit and task.of_digits:
+      labels[i] = f"{'ab'[digit[0]]}{digit[1] + 1}"
+    elif digit:
+      labels[i] = f"x{left.sum() + 1}"
+  return labels
 
 
 def _set_ticks(axis: Axis, labels: list[str], inches: float) -> None:
@@ -155,7 +119,6 @@ def _set_ticks(axis: Axis, labels: list[str], inches: float) -> None:
   every second, third, ... if there is no room for all."""
   step = max(math.ceil(0.11 * len(labels) / inches), 1)
   axis.set_ticks(range(0, len(labels), step), labels[::step])
-  axis.set_tick_params(length=1, pad=1)
   if isinstance(axis, XAxis) and max(map(len, labels), default=0) > 1:
     axis.set_tick_params(rotation=90)
 
@@ -177,10 +140,8 @@ def matrices(
   title: str,
   key_labels: list[str],
   row_labels: list[str],
-  *,
   label: str = "attention weight",
-  key_text: str = KEY_TEXT,
-  row_text: str = ROW_TEXT,
+  row_text: str = "must say",
 ) -> plt.Figure:
   """Draws a matrix for each layer and head, all on one scale that has 0 in it;
   -inf stays white.
@@ -190,7 +151,7 @@ def matrices(
     title: the title above all panels.
     key_labels, row_labels: of the S keys and the T rows.
     label: what the values are.
-    key_text, row_text: what the labels are.
+    row_text: what a row does with the token that is its label.
   """
   layers, heads, num_rows, num_keys = values.shape
   cell = min(0.12, 3.1 / max(num_keys, num_rows))
@@ -201,41 +162,38 @@ def matrices(
   figure, axes = panels(layers * heads, width, height + 0.2, columns, **shared)
   finite = values[np.isfinite(values)]
   low, high = finite.min(initial=0), finite.max(initial=0)
-  is_weight = label.endswith("weight")
-  if not is_weight:
+  colors = "Blues"
+  if not label.endswith("weight"):
+    colors = "viridis_r"
     # In whole numbers, so that strengths that hardly differ look alike.
-    low = math.floor(low)
-    high = max(math.ceil(high), low + 1)
+    low, high = math.floor(low), math.ceil(high)
+  high = high if high > low else low + 1
   for axis, (layer, head) in zip(axes, np.ndindex(layers, heads), strict=True):
     matrix = np.ma.masked_invalid(values[layer, head])
-    axis.imshow(
-      matrix,
-      cmap="Blues" if is_weight else "viridis_r",
-      vmin=low,
-      vmax=high or 1,
-      aspect="auto",
-    )
+    axis.imshow(matrix, cmap=colors, vmin=low, vmax=high)
     prefix = f"layer {layer} " if layers > 1 else ""
     axis.set_title(f"{prefix}head {head}", pad=2)
     _set_ticks(axis.xaxis, key_labels, width)
     _set_ticks(axis.yaxis, row_labels, height)
   figure.colorbar(axes[0].images[0], ax=axes, label=label, aspect=40, pad=0.01)
   figure.suptitle(title)
-  figure.supxlabel(key_text)
-  figure.supylabel(row_text)
+  legend = "a1: last digit of a; x1: first item; y1: first output"
+  is_named = any(len(set(x)) > 1 and x[-1] == "1" for x in key_labels)
+  figure.supxlabel("key: what it holds" + is_named * f" ({legend})")
+  figure.supylabel(f"row: what it {row_text}")
   return figure
 
 
-def attention(data: FigureData) -> Iterator[tuple[str, plt.Figure]]:
+def attention(data: FigureData) -> Named:
   """Draws the weights of each attention site on each input."""
-  for prefix, (text, observation) in data.named_inputs():
+  for prefix, text, observation in data.named_inputs():
     for site, figure in attention_on(observation, text):
       yield f"{prefix}attention_{site}", figure
 
 
 def attention_on(
   observation: Observation, text: str, layers: slice = slice(None)
-) -> Iterator[tuple[str, plt.Figure]]:
+) -> Named:
   """Draws the attention weights of some layers on an observation's one input.
 
   Keys are labelled by the token that they hold, rows by the one that they must
@@ -248,24 +206,21 @@ def attention_on(
     "self": [block["self"] for block in decoder],
     "encoder": [block["self"] for block in encoder or ()],
   }
-  signs = lambda ids, where: _signs(observation.task, ids[0], where)
   for site, blocks in blocks_by_site.items():
     if not blocks:
       continue
-    keys = _tokens(observation.keys(site))
-    key_labels = signs(batch.inputs if site == "self" else batch.source, keys)
-    rows, row_labels, verb = keys, key_labels, "holds"
-    if site != "encoder":
-      rows, verb = _tokens(batch.rows), "must say"
-      row_labels = signs(batch.target, rows)
+    keys, rows = tokens_of(observation.keys(site)), tokens_of(batch.rows)
+    key_ids = np.asarray(batch.inputs if site == "self" else batch.source)[0]
+    row_ids, verb = np.asarray(batch.target)[0], "must say"
+    if site == "encoder":
+      rows, row_ids, verb = keys, key_ids, "holds"
     weights = np.stack([acts["weights"][0] for acts in blocks[layers]])
     figure = matrices(
       weights[:, :, rows][..., keys],
       f"{site}-attention on {text}",
-      key_labels,
-      row_labels,
-      key_text="key: the token that it holds",
-      row_text=f"row: the token that it {verb}",
+      observation.task.symbols(key_ids[keys]),
+      observation.task.symbols(row_ids[rows]),
+      row_text=verb,
     )
     yield site, figure
 
@@ -273,37 +228,33 @@ def attention_on(
 # Projections.
 
 
-def projections(data: FigureData) -> Iterator[tuple[str, plt.Figure]]:
-  """Draws the residuals of all rows in each basis, ROWS_PER_PAGE in a figure."""
-  for prefix, (text, observation) in data.named_inputs():
-    batch, task = observation.batch, observation.task
-    rows = _tokens(batch.rows)
-    ids = batch.inputs[0], batch.target[0]
-    inputs, targets = (_signs(task, x) for x in ids)
-    labels = {row: f"{row}: {inputs[row]}" for row in rows}
-    for row in np.flatnonzero(batch.weight[0]):
-      labels[row] += f"\nsays {targets[row]}"
+def projections(data: FigureData) -> Named:
+  """Draws residuals of all rows in each basis, ROWS_PER_PAGE in a figure."""
+  for prefix, text, observation in data.named_inputs():
+    batch, rows = observation.batch, tokens_of(observation.batch.rows)
     for basis, vectors in BASES.items():
       title = f"projections on {vectors} ({basis} basis), {text}"
       for start in range(0, len(rows), ROWS_PER_PAGE):
+        bars = []
+        for row in rows[start : start + ROWS_PER_PAGE]:
+          ids = int(batch.inputs[0, row]), int(batch.target[0, row])
+          holds, says = observation.task.symbols(ids)
+          ending = f"\nsays {says}" if batch.weight[0, row] else ""
+          bars.append((f"{row}: {holds}{ending}", row, basis))
         number = f"_{start}" if len(rows) > ROWS_PER_PAGE else ""
-        bars = [
-          (labels[row], row, basis)
-          for row in rows[start : start + ROWS_PER_PAGE]
-        ]
-        name = f"{prefix}projections_{basis}{number}"
-        yield name, _bars(observation, bars, title, height=0.75)
+        figure = _bars(observation, bars, title, height=0.75)
+        yield f"{prefix}projections_{basis}{number}", figure
 
 
-def tokens(data: FigureData) -> Iterator[tuple[str, plt.Figure]]:
+def tokens(data: FigureData) -> Named:
   """Draws three positions of a model that sorts, in both bases: the median item
   in the list, `⊥`, and the median item in the output.
 
   They are those that the task hinting paper draws (figure 4.14).
   """
-  for prefix, (text, observation) in data.named_inputs():
+  for prefix, text, observation in data.named_inputs():
     # The inputs are the list, `⊥` and the sorted list.
-    length, ids = observation.length, np.asarray(observation.batch.inputs[0])
+    length, ids = observation.length, observation.batch.inputs[0]
     items, median_rank = ids[:length], (length - 1) // 2
     median = np.sort(items)[median_rank]
     positions = {
@@ -325,101 +276,55 @@ def _bars(
   title: str,
   height: float,
 ) -> plt.Figure:
-  """Draws inner products of residuals with the vectors of a basis, as bars over
-  the alphabet.
+  """Draws inner products of residuals with the vectors of a basis, as bars.
 
-  There is a row of panels of some height for each of `bars`, (label, row of the
-  decoder, basis), and a column for each layer and residual.
+  The vectors are those of the tokens that a list or a number is made of, and of
+  the marks among the inputs and targets. There is a row of panels of some
+  height for each of `bars`, (label, row of the decoder, basis), and a column
+  for each layer and residual.
   """
-  layers = range(observation.num_layers)
-  columns = [(layer, name) for layer in layers for name in RESIDUALS]
-  batch, ids = observation.batch, _alphabet(observation)
-  width = min(max(0.11 * len(ids), 1.6), (WIDTH - 1) / len(columns))
-  figure, axes = panels(
-    len(bars) * len(columns), width, height, len(columns), sharex=True
-  )
-  for i, axis in enumerate(axes):
-    (label, row, basis) = bars[i // len(columns)]
-    layer, name = columns[i % len(columns)]
-    residual = observation.residual(layer, name)[0, row]
-    colors = {int(batch.inputs[0, row]): "tab:orange"}
+  task, batch = observation.task, observation.batch
+  ids = {*range(task.first_item, task.first_item + task.base)}
+  ids |= {*batch.inputs[0].tolist(), *batch.target[0].tolist()}
+  ids = sorted(ids - {task.pad})
+  columns = [(i, x) for i in range(observation.num_layers) for x in RESIDUALS]
+  n = len(columns)
+  width = min(max(0.11 * len(ids), 1.6), (WIDTH - 1) / n)
+  figure, axes = panels(n * len(bars), width, height, n, sharex=True)
+  for (i, j), axis in np.ndenumerate(np.array(axes).reshape(-1, n)):
+    (label, row, basis), (layer, name) = bars[i], columns[j]
+    colors = {batch.inputs[0, row]: "tab:orange"}
     if batch.weight[0, row]:  # else this row's output is not scored
-      target = int(batch.target[0, row])
+      target = batch.target[0, row]
       colors[target] = "tab:purple" if target in colors else "tab:green"
+    residual = observation.residual(layer, name)[0, row]
+    heights = observation.project(residual, basis)[ids]
     axis.bar(
-      range(len(ids)),
-      observation.project(residual, basis)[ids],
-      color=[colors.get(i, "0.7") for i in ids],
+      range(len(ids)), heights, color=[colors.get(x, "0.7") for x in ids]
     )
     axis.axhline(0, color="0.5", linewidth=0.4)
     axis.locator_params(axis="y", nbins=3)
     axis.spines[["top", "right"]].set_visible(False)
-    if i < len(columns):
+    if i == 0:
       axis.set_title(location_name({"layer": layer, "part": name}))
-    if i % len(columns) == 0:
+    if j == 0:
       axis.set_ylabel(label, rotation=0, ha="right", va="center")
-  _set_ticks(axes[0].xaxis, _signs(observation.task, ids), width)
-  meanings = {"orange": "the row's input", "green": "what it must say"}
-  meanings["purple"] = "both"
-  patch = lambda color: plt.Rectangle((0, 0), 1, 1, color=f"tab:{color}")
-  _legend(figure, {text: patch(color) for color, text in meanings.items()})
+  _set_ticks(axes[0].xaxis, task.symbols(ids), width)
+  patch = lambda color: plt.Rectangle((0, 0), 1, 1, color=color)
+  _legend(figure, {text: patch(color) for color, text in COLORS.items()})
   figure.suptitle(title)
   return figure
 
 
-def _alphabet(observation: Observation) -> list[int]:
-  """Returns the ids of the tokens that bars are drawn for.
-
-  They are those that a list or a number is made of, and the marks among the
-  inputs and targets of the batch's first example; never PAD.
-  """
-  task, batch = observation.task, observation.batch
-  items = range(task.first_item, task.first_item + task.base)
-  marks = {*batch.inputs[0].tolist(), *batch.target[0].tolist()}
-  return sorted({*items, *marks} - {task.pad})
-
-
-def bases(data: FigureData) -> Iterator[tuple[str, plt.Figure]]:
-  """Draws the norms of both bases' vectors, and their cosines."""
-  observation = data.inputs[0].observation
-  ids = _alphabet(observation)
-  signs = _signs(observation.task, ids)
-  vectors = {name: basis[ids] for name, basis in observation.bases.items()}
-  figure, axes = panels(5, 2.4, 2.6)
-  for axis, (basis, kind) in zip(axes, BASES.items(), strict=False):
-    norms = np.linalg.norm(vectors[basis], axis=1)
-    axis.bar(range(len(ids)), norms, color="0.5")
-    axis.set_title(f"norms, {basis} basis\n({kind})")
-    _set_ticks(axis.xaxis, signs, 2.2)
-  pairs = ["encoder"] * 2, ["decoder"] * 2, ["encoder", "decoder"]
-  for axis, (first, second) in zip(axes[2:], pairs, strict=True):
-    values = cosines(vectors[first], vectors[second])
-    axis.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto")
-    axis.set_title(f"cosines, {first} (rows)\nwith {second} (columns)")
-    _set_ticks(axis.xaxis, signs, 1.9)
-    _set_ticks(axis.yaxis, signs, 1.9)
-  figure.colorbar(axes[2].images[0], ax=axes[2:], label="cosine", pad=0.01)
-  figure.suptitle("the vectors of both bases, by token")
-  yield "bases", figure
-
-
-def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-  """Returns the cosines [V, W] between the vectors [V, D] and [W, D]."""
-  unit = lambda x: x / np.maximum(np.linalg.norm(x, axis=1), 1e-9)[:, None]
-  return unit(first) @ unit(second).T
-
-
 # Curves.
-
-Series = tuple[str, dict[int, list[float]]]  # its name, and {x: values}
 
 
 def curves(
-  series_by_panel: dict[str, list[Series]],
+  series_by_panel: dict[str, Series],
   title: str,
   x_label: str,
   trained: int | None = None,
-) -> tuple[plt.Figure, list[plt.Axes]]:
+) -> plt.Figure:
   """Draws medians of values, and the area of their range, in a panel each.
 
   Series of one name have one style in all panels. Those of different names are
@@ -433,74 +338,59 @@ def curves(
       lengths is logarithmic.
   """
   figure, axes = panels(len(series_by_panel), 3.2, 2.4)
-  names = list(dict.fromkeys(x for s in series_by_panel.values() for x, _ in s))
-  handles = {}
+  names = [name for series in series_by_panel.values() for name, _ in series]
+  names, handles = list(dict.fromkeys(names)), {}
   for axis, panel_title in zip(axes, series_by_panel, strict=True):
+    axis.set(title=panel_title, xlabel=x_label)
+    axis.margins(y=0.08)
     if trained is not None:
       axis.set_xscale("log")
-      axis.axvline(trained, color="0.6", linestyle=":", linewidth=1)
+      axis.axvline(trained, color="0.6", linestyle=":")
     for name, values in series_by_panel[panel_title]:
       i, xs = names.index(name), list(values)
-      low, median, high = np.transpose(
-        [np.quantile(values[x], (0, 0.5, 1)) for x in xs]
-      )
-      (line,) = axis.plot(
-        xs,
-        median,
-        LINE_STYLES[i % len(LINE_STYLES)],
-        color=f"C{i % 10}",
-        marker=MARKERS[i % len(MARKERS)],
-        markersize=5,
-        markerfacecolor="none",
-        linewidth=1,
-      )
-      area = axis.fill_between(
-        xs, low, high, color=f"C{i % 10}", alpha=0.15, linewidth=0
-      )
-      points = 1.5 * (i - (len(names) - 1) / 2)
-      moved = offset_copy(axis.transData, figure, y=points, units="points")
-      line.set_transform(moved)
-      area.set_transform(moved)
+      quantiles = [np.quantile(values[x], (0, 0.5, 1)) for x in xs]
+      low, median, high = np.transpose(quantiles)
+      color = f"C{i % 10}"
+      style = MARKERS[i % len(MARKERS)] + LINE_STYLES[i % len(LINE_STYLES)]
+      (line,) = axis.plot(xs, median, style, color=color)
+      area = axis.fill_between(xs, low, high, color=color, alpha=0.15)
+      y = 1.5 * (i - (len(names) - 1) / 2)
+      for artist in (line, area):
+        moved = offset_copy(axis.transData, figure, y=y, units="points")
+        artist.set_transform(moved)
       handles[name] = line
       if trained is not None:
         axis.set_xticks(xs, list(map(str, xs)))
-    axis.minorticks_off()
-    axis.set_title(panel_title)
-    axis.set_xlabel(x_label)
-    axis.margins(y=0.08)
+        axis.minorticks_off()
   _legend(figure, handles)
   figure.suptitle(title)
-  return figure, axes
-
-
-def by_length(data: FigureData) -> Iterator[tuple[str, plt.Figure]]:
-  """Draws probes against length: of a probe of single heads, a curve for each
-  head of one seed; of any other, the median over seeds and their range."""
-  panels_of_rows, measured = {}, {row["metric"] for row in data.rows}
-  for metric, probe in PROBES.items():
-    if probe.by_length and metric in measured:
-      rows, title = select_rows(data.rows, metric), probe.title
-      if rows[0]["head"] is not None:
-        rows = select_rows(rows, metric, seed=data.seed)
-        title += f", each head of seed {data.seed}"
-      panels_of_rows[title] = [
-        (location, values_by_length(curve))
-        for (location, _), curve in group_by_location(rows, "head").items()
-      ]
-  if panels_of_rows:
-    yield (
-      "by_length",
-      _by_length(panels_of_rows, "probes against length", data.rows),
-    )
+  return figure
 
 
 def _by_length(
-  series_by_panel: dict[str, list[Series]], title: str, rows: list[dict]
+  series_by_panel: dict[str, Series], title: str, row: dict
 ) -> plt.Figure:
-  """Draws curves against length, of which some rows say the unit."""
-  label = f"length ({rows[0]['unit']}; dotted: longest trained)"
-  trained = rows[0]["train_length"]
-  return curves(series_by_panel, title, label, trained)[0]
+  """Draws curves against length; some row says the unit."""
+  label = f"length ({row['unit']}; dotted: longest trained)"
+  return curves(series_by_panel, title, label, row["train_length"])
+
+
+def by_length(data: FigureData) -> Named:
+  """Draws probes against length: of a probe of single heads, a curve for each
+  head of one seed; of any other, the median over seeds and their range."""
+  series_by_panel = {}
+  for metric, probe in PROBES.items():
+    rows, title = select_rows(data.rows, metric), probe.title
+    if probe.by_length and rows:
+      if rows[0]["head"] is not None:
+        rows = select_rows(rows, metric, seed=data.seed)
+        title += f", each head of seed {data.seed}"
+      groups = group_by_location(rows, "head").items()
+      series = [(key[0], values_by_length(group)) for key, group in groups]
+      series_by_panel[title] = series
+  if series_by_panel:
+    title = "probes against length"
+    yield "by_length", _by_length(series_by_panel, title, data.rows[0])
 
 
 def draw_comparison(
@@ -510,55 +400,57 @@ def draw_comparison(
 
   Args:
     models: the probe rows of each model by its name, without those of single
-      heads; all values are rates.
+      heads.
     path: the path of the PNG to write.
     title: the title of the figure.
   """
-  all_rows = [row for rows in models.values() for row in rows]
-  series_by_panel = {
-    # A title "PROBE, LOCATION" takes two lines.
-    panel_title.replace(", ", ",\n", 1): [
-      (model, values_by_length(panel_rows))
-      for model, rows in models.items()
-      if (panel_rows := group_by_location(rows, "metric").get(panel))
-    ]
-    for panel, panel_title in panel_titles(all_rows).items()
-  }
-  return save(_by_length(series_by_panel, title, all_rows), path)
+  series_by_panel = {}
+  for model, rows in models.items():
+    for panel, group in by_title(rows).items():
+      # A title "PROBE, LOCATION" takes two lines.
+      series = series_by_panel.setdefault(panel.replace(", ", ",\n", 1), [])
+      series.append((model, values_by_length(group)))
+  (row, *_), *_ = models.values()
+  return save(_by_length(series_by_panel, title, row), path)
 
 
-def by_step(data: FigureData) -> Iterator[tuple[str, plt.Figure]]:
+def by_step(data: FigureData) -> Named:
   """Draws loss, exact match and probes against step, for every training that
   probes watched: a curve for each seed, location and head."""
   for stage, (metrics, rows) in data.logs.items():
-    series = {"loss": {}, "validation EM": {}}
-    for row in metrics:
-      for panel, field in zip(series, ("loss", "em"), strict=True):
-        curve = series[panel].setdefault(("each seed", row["seed"]), {})
-        curve[row["step"]] = [row[field]]
+    panels_by_title = {"loss": {}, "validation EM": {}}
+    points: list[tuple] = [
+      (title, ("each seed", row["seed"]), row["step"], row[field])
+      for title, field in zip(panels_by_title, ("loss", "em"), strict=True)
+      for row in metrics
+    ]
     for row in rows:
-      panel = series.setdefault(PROBES[row["metric"]].title, {})
       key = location_name(row), row["seed"], row["head"]
-      panel.setdefault(key, {})[row["step"]] = [row["value"]]
-    named = {
-      panel: [(key[0], curve) for key, curve in by_key.items()]
-      for panel, by_key in series.items()
+      title = PROBES[row["metric"]].title
+      points.append((title, key, row["step"], row["value"]))
+    for title, key, step, value in points:
+      panel = panels_by_title.setdefault(title, {})
+      panel.setdefault(key, {})[step] = [value]
+    series_by_panel = {
+      title: [(key[0], curve) for key, curve in by_key.items()]
+      for title, by_key in panels_by_title.items()
     }
-    figure, axes = curves(named, f"probes during training ({stage})", "step")
-    axes[0].set_yscale("log")
+    title = f"probes during training ({stage})"
+    figure = curves(series_by_panel, title, "step")
+    figure.axes[0].set_yscale("log")
     yield f"training_{stage}", figure
 
 
 # Exact match without a head, without a line, with another residual.
 
 
-def without_head(data: FigureData) -> Iterator[tuple[str, plt.Figure]]:
+def without_head(data: FigureData) -> Named:
   """Draws a table of exact match without each head: a row for each layer and
   site, a column for each head."""
   yield from _ablation(data, "without_head", location_name)
 
 
-def without_line(data: FigureData) -> Iterator[tuple[str, plt.Figure]]:
+def without_line(data: FigureData) -> Named:
   """Draws a table of exact match without each line of the bias.
 
   A line is closed in one head, in all heads of its layer, or in all layers of
@@ -568,47 +460,43 @@ def without_line(data: FigureData) -> Iterator[tuple[str, plt.Figure]]:
 
   def label(row: dict) -> str:
     layers = "all layers " if row["layer"] is None else ""
-    return f"{layers}{location_name(row)}: {row['line']}"
+    return f"{layers}{location_name(row)}, {row['line']}"
 
   yield from _ablation(data, "without_line", label)
 
 
 def _ablation(
   data: FigureData, metric: str, label_of: Callable[[dict], str]
-) -> Iterator[tuple[str, plt.Figure]]:
+) -> Named:
   """Draws a table of exact match by ablated part, which `label_of` names, and
   head, if the metric and "intact" were measured."""
-  intact = select_rows(data.rows, "intact", seed=data.seed)
-  ablated = select_rows(data.rows, metric, seed=data.seed)
+  intact, ablated, framed = (
+    select_rows(data.rows, name, seed=data.seed)
+    for name in ("intact", metric, "enough_lines")
+  )
   if not (intact and ablated):
     return
-  labels = sorted(
-    dict.fromkeys(map(label_of, ablated)),
-    key=lambda label: not label.startswith("layer"),
-  )
-  heads = sorted({row["head"] for row in ablated} - {None})
-  if any(row["head"] is None for row in ablated):
-    heads.append(None)  # the column of all heads at once
-  framed = select_rows(data.rows, "enough_lines", seed=data.seed)
-  framed = framed if metric == "without_line" else []
+  labels = list(dict.fromkeys(map(label_of, ablated)))
+  labels.sort(key=lambda label: not label.startswith("layer"))
+  # The last column is of all heads at once, None.
+  heads = sorted({row["head"] for row in ablated}, key=lambda x: (x is None, x))
+  size = 0.45 * len(heads) + 2.5, 0.25 * len(labels) + 0.4
+  figure, (axis,) = panels(1, *size)
   values = np.full((len(labels), len(heads)), np.nan)
-  width, height = 0.45 * len(heads) + 2.5, 0.25 * len(labels) + 0.4
-  figure, (axis,) = panels(1, width, height)
-  for row in ablated + framed:
-    i, j = labels.index(label_of(row)), heads.index(row["head"])
-    if row["metric"] == metric:
-      values[i, j] = row["value"]
-      axis.text(j, i, f"{100 * row['value']:.0f}", ha="center", va="center")
-    else:
-      corner, style = (j - 0.47, i - 0.45), {"fill": False, "linewidth": 1.3}
-      axis.add_patch(plt.Rectangle(corner, 0.94, 0.9, **style))
-  colors = {"cmap": "RdYlGn", "vmin": 0, "vmax": 1, "alpha": 0.75}
-  axis.imshow(values, aspect="auto", **colors)
-  head_labels = ["all" if head is None else str(head) for head in heads]
-  axis.set_xticks(range(len(heads)), head_labels)
+  cell_of = lambda row: (labels.index(label_of(row)), heads.index(row["head"]))
+  for row in ablated:
+    i, j = cell_of(row)
+    values[i, j] = row["value"]
+    axis.text(j, i, f"{100 * row['value']:.0f}", ha="center", va="center")
+  axis.imshow(values, cmap="RdYlGn", vmin=0, vmax=1, alpha=0.75)
+  axis.set_xticks(range(len(heads)), ["all" if x is None else x for x in heads])
   axis.set_yticks(range(len(labels)), labels)
-  legend = f" (framed: {len(framed)} lines that are enough together)"
-  axis.set_xlabel("head" + (legend if framed else ""))
+  axis.set_xlabel("head")
+  if metric == "without_line" and framed:
+    for i, j in map(cell_of, framed):
+      axis.add_patch(plt.Rectangle((j - 0.47, i - 0.45), 0.94, 0.9, fill=False))
+    text = f"head (framed: {len(framed)} lines that are enough together)"
+    axis.set_xlabel(text)
   title = f"EM (%) {metric.replace('_', ' each ')}"
   figure.suptitle(title + _intact_text(intact[0]))
   yield metric, figure
@@ -622,7 +510,7 @@ def _intact_text(intact: dict) -> str:
   )
 
 
-def patched(data: FigureData) -> Iterator[tuple[str, plt.Figure]]:
+def patched(data: FigureData) -> Named:
   """Draws a map for each residual that was patched: how often each output
   (column) is right when the residual of a row or of a source token is another
   input's."""
@@ -630,20 +518,18 @@ def patched(data: FigureData) -> Iterator[tuple[str, plt.Figure]]:
   rows = select_rows(data.rows, "patched", seed=data.seed)
   if not (intact and rows):
     return
-  groups, outputs = group_by_location(rows, "part"), data.labels["outputs"]
-  size = max(map(len, data.labels.values()))
-  inches = min(max(0.12 * size, 1.6), 3.1)
+  groups = group_by_location(rows, "part")
+  inches = 0.12 * max(map(len, data.labels.values()))
+  inches = min(max(inches, 1.6), 3.1)
   figure, axes = panels(len(groups), inches + 0.4, inches + 0.4)
   for axis, ((location, part), group) in zip(axes, groups.items(), strict=True):
     values = [row["by_position"] for row in group]
-    axis.imshow(values, cmap="Blues_r", vmin=0, vmax=1, aspect="auto")
-    axis.set_title(location + " embedding" * (part in ("source", "inputs")))
+    axis.imshow(values, cmap="Blues_r", vmin=0, vmax=1)
+    axis.set_title(location + " embedding" * (part in data.labels))
     row_labels = data.labels["source" if part == "source" else "inputs"]
-    _set_ticks(axis.xaxis, outputs, inches)
+    _set_ticks(axis.xaxis, data.labels["outputs"], inches)
     _set_ticks(axis.yaxis, row_labels[: len(group)], inches)
-  figure.colorbar(
-    axes[0].images[0], ax=axes, label="share still right", pad=0.01
-  )
+  figure.colorbar(axes[0].images[0], ax=axes, label="share still right")
   text = "how often outputs are right with one residual of another input"
   figure.suptitle(text + _intact_text(intact[0]))
   figure.supxlabel("output")
@@ -659,7 +545,7 @@ class Figure(NamedTuple):
     requires: the models that it is for.
   """
 
-  draw: Callable[[FigureData], Iterator[tuple[str, plt.Figure]]]
+  draw: Callable[[FigureData], Named]
   requires: Requirement
 
 
@@ -673,7 +559,6 @@ FIGURES = {
   "training": Figure(by_step, ALL),
   "tokens": Figure(tokens, SORTING),
   "projections": Figure(projections, ALL),
-  "bases": Figure(bases, ALL),
 }
 
 
