@@ -38,6 +38,8 @@ from lengthgen_jax.tasks.task import Ids, Task
 ROWS_PER_PAGE = 12  # of projections
 # What the vectors of each basis are.
 BASES = {"encoder": "embedding rows", "decoder": "output columns"}
+# What some labels of `position_labels` mean.
+NAMES = {"a1": "last digit of a", "x1": "first item", "y1": "first output"}
 LINE_STYLES, MARKERS = ("-", "--", ":", "-."), "osD^vP*X"
 COLORS = {
   "tab:orange": "the row's input",
@@ -177,9 +179,9 @@ def matrices(
     _set_ticks(axis.yaxis, row_labels, height)
   figure.colorbar(axes[0].images[0], ax=axes, label=label, aspect=40, pad=0.01)
   figure.suptitle(title)
-  legend = "a1: last digit of a; x1: first item; y1: first output"
-  is_named = any(len(set(x)) > 1 and x[-1] == "1" for x in key_labels)
-  figure.supxlabel("key: what it holds" + is_named * f" ({legend})")
+  names = [f"{x}: {text}" for x, text in NAMES.items() if x in key_labels]
+  legend = f" ({'; '.join(names)})" if names else ""
+  figure.supxlabel(f"key: what it holds{legend}")
   figure.supylabel(f"row: what it {row_text}")
   return figure
 
@@ -303,13 +305,13 @@ def _bars(
       range(len(ids)), heights, color=[colors.get(x, "0.7") for x in ids]
     )
     axis.axhline(0, color="0.5", linewidth=0.4)
+    _set_ticks(axis.xaxis, task.symbols(ids), width)
     axis.locator_params(axis="y", nbins=3)
     axis.spines[["top", "right"]].set_visible(False)
     if i == 0:
       axis.set_title(location_name({"layer": layer, "part": name}))
     if j == 0:
       axis.set_ylabel(label, rotation=0, ha="right", va="center")
-  _set_ticks(axes[0].xaxis, task.symbols(ids), width)
   patch = lambda color: plt.Rectangle((0, 0), 1, 1, color=color)
   _legend(figure, {text: patch(color) for color, text in COLORS.items()})
   figure.suptitle(title)
