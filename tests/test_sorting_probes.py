@@ -1,5 +1,5 @@
-"""Copies and counts of sorted lists; projections against sums; names of probes.
-A model that sorts is probed in test_construction.py.
+"""Copies and counts of sorted lists; projections against sums. A model that
+sorts is probed in test_construction.py.
 """
 
 import types
@@ -8,12 +8,11 @@ import jax
 import numpy as np
 import pytest
 import untrained
-from command import refuses
 
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import sorting_probes
 from lengthgen_jax.probes.activations import Observation
-from lengthgen_jax.probes.registry import PROBES, measure, select
+from lengthgen_jax.probes.registry import PROBES, measure
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import take
 from lengthgen_jax.tasks.sorting import Sort
@@ -71,7 +70,7 @@ def test_outputs_that_count_are_those_with_a_successor():
       assert not greater or successor == greater[0]
 
 
-# Projections, and names.
+# Projections.
 
 
 def test_projections_are_inner_products():
@@ -91,15 +90,3 @@ def test_projections_are_inner_products():
   products = observation.project(residual, "decoder")
   logits = products + np.asarray(head["bias"])
   np.testing.assert_allclose(logits, observation.logits[0], atol=1e-4)
-
-
-def test_probes_that_do_not_apply_are_refused_with_those_that_do():
-  model = Model(untrained.experiment("addition", "decoder_only"), {}, {})
-  applicable = select((), model, "probe.only", PROBES)
-  assert {"attention_own", "intact"} <= set(applicable)
-  assert not {"minimum", "without_line"} & set(applicable)
-  choices = f"choose from {', '.join(applicable)}"
-  for name, reason in (("minimum", "models that sort"), ("minimun", "choose")):
-    with refuses(reason, choices):
-      select(("intact", name), model, "probe.only", PROBES)
-  assert list(select(("intact",), model, "probe.only", PROBES)) == ["intact"]

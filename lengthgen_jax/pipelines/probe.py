@@ -11,7 +11,6 @@ import dataclasses
 import html
 import pathlib
 import re
-import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -86,7 +85,6 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   text = summary(rows)
   print("\n".join(text))
   runs.print_note(f"drawing {', '.join(drawn)}")
-  start = time.perf_counter()
   data = FigureData(
     inputs, rows, model.seed, _labels(section, model), _logs(stages.values())
   )
@@ -109,8 +107,6 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   page += ["<pre>", *map(html.escape, text), "</pre>"]
   page += [f'<p><img src="{x.name}" alt="{x.stem}"></p>' for x in paths]
   records.write_text(figure_folder / "index.html", "\n".join(page))
-  seconds = time.perf_counter() - start
-  runs.print_note(f"{len(paths)} figures; {seconds:.0f} s")
   print(f"rows: {folder / 'probes.jsonl'}")
   print(f"figures: {figure_folder / 'index.html'}")
   return 0
@@ -190,18 +186,17 @@ def _rows(
   stage: workdir.Stage, model: Model, probes: dict[str, Probe]
 ) -> Iterator[dict]:
   """Yields the rows of all probes of one seed."""
-  config, unit = stage.config, model.experiment.task.unit
-  samples, seed = config.probe.samples, config.eval.seed
-  lengths = config.probe.lengths or [
-    length for length in config.eval.lengths if length <= LONGEST
-  ]
+  config, section = stage.config, stage.config.probe
+  lengths = section.lengths or [x for x in config.eval.lengths if x <= LONGEST]
   lengths = lengths or [model.experiment.train_length]
   plan = [(length, True) for length in lengths]
-  plan.append((_causal_length(config.probe, model), False))
+  plan.append((_causal_length(section, model), False))
   scored_lines = partial(
-    attention_statistics.strongest_lines, config.calibration, model, samples
+    attention_statistics.strongest_lines,
+    config.calibration,
+    model,
+    section.samples,
   )
-  start = time.perf_counter()
   for length, by_length in plan:
     selected = {
       name: probe
@@ -210,22 +205,20 @@ def _rows(
     }
     if not selected:
       continue
+    size_text = f"{length} {model.experiment.task.unit}"
+    names = ", ".join(selected)
+    runs.print_note(f"seed {model.seed}, {size_text}: {names}")
     batches = observations(
       model,
       length,
-      samples,
-      seed=seed,
+      section.samples,
+      seed=config.eval.seed,
       exact=not by_length,
       scored_lines=scored_lines,
     )
     conditions = _conditions(stage, model, length)
     for name, means in measure(selected, batches).items():
       yield from (conditions | _row(name, mean) for mean in means.values())
-    seconds = time.perf_counter() - start
-    runs.print_note(
-      f"seed {model.seed}, {length} {unit}: {', '.join(selected)};"
-      f" {seconds:.0f} s so far"
-    )
 
 
 def _row(metric: str, mean: Mean) -> dict:

@@ -110,7 +110,7 @@ def position_labels(
     if segment == task.target_segment and ids[i] != task.end:
       labels[i] = f"y{','.join(map(str, left + 1))}"
     elif digit and task.of_digits:
-      labels[i] = f"{'ab'[digit[0]]}{digit[1] + 1}"
+      labels[i] = f"{chr(ord('a') + digit[0])}{digit[1] + 1}"
     elif digit:
       labels[i] = f"x{left.sum() + 1}"
   return labels
