@@ -1,33 +1,71 @@
-"""This module writes figures as PNGs; no other file imports matplotlib."""
+"""This module lays out figures and writes them as PNGs; no other file imports
+matplotlib."""
 
+import math
 import pathlib
+from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt  # noqa: E402
-from matplotlib.figure import Figure, SubFigure  # noqa: E402
+from matplotlib.axis import Axis, XAxis  # noqa: E402
+from matplotlib.transforms import offset_copy  # noqa: E402
 
 from lengthgen_jax import hosts  # noqa: E402
 
-plt.rcParams.update({"savefig.dpi": 150, "savefig.bbox": "tight"})
+__all__ = ["WIDTH", "Axis", "XAxis", "offset_copy", "panels", "plt", "save"]
 
-Canvas = Figure | SubFigure  # a figure, or a part of one
+WIDTH = 14  # inches, the most of a figure: 1400 pixels
+
+STYLE = {
+  "savefig.dpi": 100,
+  "savefig.bbox": "tight",
+  "font.size": 8,
+  "figure.titlesize": 10,
+  "axes.titlesize": 8,
+  "axes.labelsize": 8,
+  "xtick.labelsize": 7,
+  "ytick.labelsize": 7,
+  "legend.frameon": False,
+  "image.aspect": "auto",
+  "lines.linewidth": 1,
+  "lines.markersize": 5,
+  "markers.fillstyle": "none",  # those below are seen
+}
+plt.rcParams.update(STYLE)
+
+
+def panels(
+  count: int, width: float, height: float, columns: int = 0, **options: Any
+) -> tuple[plt.Figure, list[plt.Axes]]:
+  """Returns a new figure no wider than WIDTH, and its panels row by row.
+
+  Args:
+    count: the number of panels.
+    width, height: the size of each with its labels, in inches.
+    columns: how many stand side by side; 0 for as many as there is room for.
+    **options: passed to plt.subplots.
+  """
+  rows = math.ceil(count / (columns or max(int((WIDTH - 1) / width), 1)))
+  columns = columns or math.ceil(count / rows)
+  figure, axes = plt.subplots(
+    rows,
+    columns,
+    figsize=(min(1 + width * columns, WIDTH), 1 + height * rows),
+    squeeze=False,
+    layout="constrained",
+    **options,
+  )
+  for axis in axes.flat[count:]:
+    axis.remove()
+  return figure, list(axes.flat[:count])
 
 
 def save(figure: plt.Figure, path: pathlib.Path | str) -> pathlib.Path:
-  """Writes a figure as PNG and closes it.
-
-  Of several hosts only the first one writes.
-
-  Args:
-    figure: the figure, which is closed on every host.
-    path: where the PNG is written; missing folders are made.
-
-  Returns:
-    The path of the PNG.
-  """
+  """Writes a figure as PNG, on the first of several hosts alone, closes it and
+  returns the path; missing folders are made."""
   path = pathlib.Path(path)
   if hosts.is_primary():
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,8 @@
 """Figures of rows: one condition in a point, and how far tests reach."""
 
 import pytest
-import untrained
 from rows import CERTIFIED, PROVED, row, seeds
 
-from lengthgen_jax.pipelines import run_figures
 from lengthgen_jax.results import figures, reach
 
 
@@ -24,16 +22,6 @@ def curves(axis) -> dict:
     for line in axis.get_lines()
     if not line.get_label().startswith("_")
   }
-
-
-def test_positions_have_labels_and_padding_has_none():
-  built = untrained.experiment()
-  batch = untrained.typed(built, "12+34", width=2, longest=3)
-  label = lambda site, at: run_figures.position_labels(built, site, at)
-  operands = ["a", "a2", "a1", "b", "b2", "b1"]
-  assert label("cross", batch.source_keys) == [*operands, "", ""]
-  assert label("self", batch.keys) == ["^", "y1", "y2", "y3"]
-  assert label("self", batch.rows) == ["y1", "y2", "y3", ""]
 
 
 def test_by_length_has_a_line_per_condition(drawn):

@@ -77,7 +77,7 @@ def test_sorting_probes_have_rows_and_figures(sorting):
     "--config.probe.causal_length=3",
     "--config.probe.random_inputs=1",
     "--config.probe.only=('minimum','identity_lowered','intact','patched')",
-    "--config.probe.figures=('overview','tokens')",
+    "--config.probe.figures=('tokens',)",
   )
   assert done.returncode == 0, done.stderr
   rows = records.read_results(workdir / "probes.jsonl")
@@ -91,7 +91,7 @@ def test_sorting_probes_have_rows_and_figures(sorting):
   assert "⊥ shows the minimum, layer 0 before MLP" in done.stdout
   names = {path.stem for path in (workdir / "figures/probes").iterdir()}
   tokens = {f"token_{name}" for name in ("before", "delimiter", "after")}
-  assert names == {"overview"} | tokens
+  assert names == {"index"} | tokens
 
 
 def test_every_line_of_items_has_an_answer_or_an_error(sorting):

@@ -20,7 +20,7 @@ from lengthgen_jax.errors import UsageError
 from lengthgen_jax.papers import overview, pages, provenance, runs
 from lengthgen_jax.papers.experiments import SIZES, Table, TableRow, run_of
 from lengthgen_jax.pipelines import abc
-from lengthgen_jax.probes import row_figures, row_tables
+from lengthgen_jax.probes import tables as probe_tables
 from lengthgen_jax.results import figures, reach, records, summary
 
 DOCS = REPOSITORY / "docs" / "results"
@@ -377,7 +377,7 @@ def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
   """Text for text; figures exist, and are not drawn again."""
   monkeypatch.setattr(figures, "draw_table", lambda *_: [])
   monkeypatch.setattr(reach, "reach_figure", lambda *_: None)
-  monkeypatch.setattr(row_figures, "draw_comparison", lambda *_: None)
+  monkeypatch.setattr(pages, "draw_comparison", lambda *_: None)
   for name in ("rows", "figures"):
     (tmp_path / name).symlink_to(DOCS / name)
   readme = tmp_path / "readme.md"
@@ -620,7 +620,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   assert archived.header == header
   assert [x for x in archived.rows if not provenance.is_probe(x)] == rows
   intact = records.of_metric(archived.probes, "intact")
-  title, _, cell = row_tables.comparison_table({"ours": intact})[1]
+  title, _, cell = probe_tables.comparison_table({"ours": intact})[1]
   assert title == "EM, nothing changed"  # without a location
   assert len(intact) == 2
   assert cell.startswith(f"{50 * sum(x['value'] for x in intact):.1f}")

@@ -1,5 +1,5 @@
-"""Copies and counts of sorted lists; projections against sums; names of
-activations and of probes. A model that sorts is probed in test_construction.py.
+"""Copies and counts of sorted lists; projections against sums. A model that
+sorts is probed in test_construction.py.
 """
 
 import types
@@ -8,19 +8,13 @@ import jax
 import numpy as np
 import pytest
 import untrained
-from command import refuses
 
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import sorting_probes
-from lengthgen_jax.probes.activations import (
-  Observation,
-  activation,
-  activation_names,
-)
-from lengthgen_jax.probes.input_figures import cosines
-from lengthgen_jax.probes.registry import PROBES, measure, select
+from lengthgen_jax.probes.activations import Observation
+from lengthgen_jax.probes.registry import PROBES, measure
 from lengthgen_jax.tasks import dataset
-from lengthgen_jax.tasks.packing import KINDS, take
+from lengthgen_jax.tasks.packing import take
 from lengthgen_jax.tasks.sorting import Sort
 
 LISTS = ([3, 1, 7, 3, 9], [5, 5, 5, 5, 5], [9, 8, 2, 2, 1], [4, 9, 9, 9, 6])
@@ -76,7 +70,7 @@ def test_outputs_that_count_are_those_with_a_successor():
       assert not greater or successor == greater[0]
 
 
-# Projections, and names.
+# Projections.
 
 
 def test_projections_are_inner_products():
@@ -96,52 +90,3 @@ def test_projections_are_inner_products():
   products = observation.project(residual, "decoder")
   logits = products + np.asarray(head["bias"])
   np.testing.assert_allclose(logits, observation.logits[0], atol=1e-4)
-  column = np.asarray(head["kernel"])[:, 4]
-  expected = embedding[2] @ column
-  expected /= np.linalg.norm(embedding[2]) * np.linalg.norm(column)
-  cosine = cosines(*observation.bases.values())[2, 4]
-  assert cosine == pytest.approx(expected, abs=1e-5)
-
-
-BLOCK = ("self.scores", "self.weights", "before_mlp", "after_mlp")
-CROSS = ("cross.scores", "cross.weights")
-NAMES = {
-  "decoder_only": {
-    "decoder.embeddings",
-    "decoder.output",
-    *(f"decoder.blocks.{n}.{name}" for n in (0, 1) for name in BLOCK),
-  }
-}
-NAMES["encoder_decoder"] = NAMES["decoder_only"] | {
-  "encoder.embeddings",
-  *(f"decoder.blocks.{n}.{name}" for n in (0, 1) for name in CROSS),
-  *(f"encoder.blocks.0.{name}" for name in BLOCK),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_activations_have_these_names_and_no_others(kind):
-  fields = {"model.num_decoder_layers": 2}
-  experiment = untrained.experiment("addition", kind, fields)
-  batch = untrained.typed(experiment, "12+34")
-  acts = jax.eval_shape(
-    lambda: experiment.apply(experiment.init(0), {}, batch, "addition")[1]
-  )
-  assert sorted(activation_names(acts)) == sorted(NAMES[kind])
-  shape = activation(acts, "decoder.blocks.1.self.weights").shape
-  assert shape == acts["decoder"]["blocks"][1]["self"]["weights"].shape
-  for wrong in ("decoder.blocks.2.before_mlp", "decoder.blocks", "x"):
-    with refuses(f"no activation {wrong!r}", *NAMES[kind]):
-      activation(acts, wrong)
-
-
-def test_probes_that_do_not_apply_are_refused_with_those_that_do():
-  model = Model(untrained.experiment("addition", "decoder_only"), {}, {})
-  applicable = select((), model, "probe.only", PROBES)
-  assert {"attention_own", "intact"} <= set(applicable)
-  assert not {"minimum", "without_line"} & set(applicable)
-  choices = f"choose from {', '.join(applicable)}"
-  for name, reason in (("minimum", "models that sort"), ("minimun", "choose")):
-    with refuses(reason, choices):
-      select(("intact", name), model, "probe.only", PROBES)
-  assert list(select(("intact",), model, "probe.only", PROBES)) == ["intact"]

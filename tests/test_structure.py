@@ -44,7 +44,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "results": {"errors", "drawing", "hosts"},
   "evaluation": MODEL | {"memory", "training"},
   "certify": MODEL | {"training", "evaluation"},
-  "probes": MODEL | {"drawing"},
+  "probes": MODEL | {"drawing", "evaluation"},
   "construction": MODEL | {"evaluation"},
   "pipelines": MODEL
   | LEAVES

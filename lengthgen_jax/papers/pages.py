@@ -10,7 +10,8 @@ from lengthgen_jax.papers import overview, provenance
 from lengthgen_jax.papers.experiments import SIZES, Run, TableRow, run_of
 from lengthgen_jax.papers.provenance import Archive, rows_of
 from lengthgen_jax.papers.runs import TABLES, config_changes, runs_of
-from lengthgen_jax.probes import row_figures, row_tables
+from lengthgen_jax.probes.figures import draw_comparison
+from lengthgen_jax.probes.tables import comparison_table
 from lengthgen_jax.results import (
   figures,
   html_report,
@@ -236,12 +237,12 @@ def page(name: str, size: str, archive: Archive, results: pathlib.Path) -> str:
   probes = {model: rows for model, rows in probes.items() if rows}
   if table.probes and probes:
     path = folder / f"{prefix}_probes.png"
-    row_figures.draw_comparison(probes, path, "what models do inside")
+    draw_comparison(probes, path, "what models do inside")
     drawn.insert(0, ("probes against length", path))
     parts += [
       "## Inside",
       "Rates in %: median of the seeds (lowest seed), by length.",
-      tables.to_markdown(row_tables.comparison_table(probes)),
+      tables.to_markdown(comparison_table(probes)),
     ]
   if drawn:
     parts.append("## Figures")

@@ -26,14 +26,8 @@ from lengthgen_jax.certify.logits import DenseLogits, LayerwiseLogits
 from lengthgen_jax.certify.survey import Survey
 from lengthgen_jax.errors import Interrupted, UsageError
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import (
-  evaluate,
-  export,
-  prune,
-  run_figures,
-  runs,
-  workdir,
-)
+from lengthgen_jax.pipelines import evaluate, export, prune, runs, workdir
+from lengthgen_jax.probes.figures import draw_margins
 from lengthgen_jax.results import records
 from lengthgen_jax.training.log import stop_signals
 from lengthgen_jax.training.mesh import AnyHostFlag
@@ -138,7 +132,7 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   }
   if histograms:
     title = f"{stage.config.task}: margins of the cases that were tried"
-    figure = run_figures.draw_margins(
+    figure = draw_margins(
       histograms,
       certificate.HISTOGRAM_EDGES,
       folder / "figures" / "margins.png",

@@ -23,6 +23,7 @@ from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import run_figures, runs, workdir
+from lengthgen_jax.probes.figures import draw_precision
 from lengthgen_jax.results import figures, records, tables
 from lengthgen_jax.training import loop
 
@@ -112,7 +113,7 @@ def measure_precisions(
   records.write_text(folder / "precision.jsonl", text)
   title = f"Theorem 5.1's construction, alphabet {config.sort.alphabet}"
   path = folder / "figures" / "longest_by_bits.png"
-  return run_figures.draw_precision(rows, path, title)
+  return draw_precision(rows, path, title)
 
 
 def certified_rows(

@@ -3,13 +3,14 @@
 W/probes.jsonl has a row per probe, length and part of the model, of every seed
 (those of probe.retrain are of the best seed alone).
 W/figures/probes (with a folder per stage in a workdir of --mode=abc) has the
-figures, which show single inputs and heads of the best seed by validation.
+figures, which show single inputs and heads of the best seed by validation, and
+index.html, a page with all of them.
 """
 
 import dataclasses
+import html
 import pathlib
 import re
-import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -17,6 +18,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from lengthgen_jax.drawing import save
 from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, best
@@ -30,15 +32,16 @@ from lengthgen_jax.pipelines import (
 from lengthgen_jax.pipelines.training_probes import observations
 from lengthgen_jax.probes import figures, interventions
 from lengthgen_jax.probes.activations import Mean, Observation, activation
-from lengthgen_jax.probes.pages import FigureData, FigureInput
+from lengthgen_jax.probes.figures import FigureData, tokens_of
 from lengthgen_jax.probes.registry import LINES, PROBES, Probe, measure, select
-from lengthgen_jax.probes.row_tables import summary
+from lengthgen_jax.probes.tables import summary
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 from lengthgen_jax.training.log import WATCHED
 
 # Without probe.lengths, those of eval.lengths up to this one are probed.
 LONGEST = 100
+MAX_TOKENS = 200  # of the longest sequence that is drawn
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
@@ -79,33 +82,39 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     for mean in retrained(stage.runs[0], model, stage.config):
       rows.append(conditions | _row("retrained_without_line", mean))
   records.merge(folder / "probes.jsonl", rows)
-  text = summary(rows, model.seed)
+  text = summary(rows)
   print("\n".join(text))
   runs.print_note(f"drawing {', '.join(drawn)}")
-  start = time.perf_counter()
   data = FigureData(
-    title=f"{stage.config.task}, {stage.config.method} ({stage_name}), seed"
-    f" {model.seed}, step {model.step}",
-    inputs=inputs,
-    rows=rows,
-    seed=model.seed,
-    labels=_labels(section, model),
-    summary=text,
-    logs=_logs(stages.values()),
+    inputs, rows, model.seed, _labels(section, model), _logs(stages.values())
   )
   figure_folder = folder / "figures" / "probes"
   if workdir.is_abc(folder):
     figure_folder /= stage_name
-  paths = figures.draw(drawn, data, figure_folder)
-  seconds = time.perf_counter() - start
-  runs.print_note(f"{len(paths)} figures; {seconds:.0f} s")
+  paths = [
+    save(figure, figure_folder / f"{name}.png")
+    for entry in drawn.values()
+    for name, figure in entry.draw(data)
+  ]
+  title = (
+    f"{stage.config.task}, {stage.config.method} ({stage_name}),"
+    f" seed {model.seed}, step {model.step}"
+  )
+  page = [
+    f"<!doctype html><meta charset=utf-8><title>{title}</title>",
+    f"<h1>{title}</h1>",
+  ]
+  page += ["<pre>", *map(html.escape, text), "</pre>"]
+  page += [f'<p><img src="{x.name}" alt="{x.stem}"></p>' for x in paths]
+  records.write_text(figure_folder / "index.html", "\n".join(page))
   print(f"rows: {folder / 'probes.jsonl'}")
-  print(f"figures: {', '.join(map(str, paths))}")
+  print(f"figures: {figure_folder / 'index.html'}")
   return 0
 
 
-def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
-  """Returns the inputs to draw: those of probe.inputs, and random ones.
+def _inputs(config: ConfigDict, model: Model) -> dict[str, Observation]:
+  """Returns the model on each input to draw, by its text: those of
+  probe.inputs, and random ones, whose text is the prompt's tokens.
 
   If config.probe names neither, the task's `figure_input` is drawn.
 
@@ -113,42 +122,45 @@ def _inputs(config: ConfigDict, model: Model) -> list[FigureInput]:
     UsageError: one is no input of the task, or too long for the model or for a
       figure.
   """
-  experiment, task, inputs = model.experiment, model.experiment.task, []
+  experiment, task, inputs = model.experiment, model.experiment.task, {}
   num_random = config.probe.random_inputs
-  texts = config.probe.inputs
-  if not texts and not num_random:
-    texts = (task.figure_input,)
-  for text in map(str, texts):
+  default = () if num_random else (task.figure_input,)
+  for text in map(str, config.probe.inputs or default):
     try:
       _, lengths = task.parse(text)
       batch = jax.device_get(model.text_batch(text))
     except (ValueError, UsageError) as error:
       raise UsageError(f"probe.inputs: {error}") from error
-    observation = Observation(model, batch, 1, max(lengths))
-    inputs.append(FigureInput(text, observation))
+    inputs[text] = Observation(model, batch, 1, max(lengths))
   for number in range(num_random):
     length, seed = experiment.train_length, config.eval.seed
     (observation,) = observations(model, length, 1, seed=seed, first=number)
-    batch, separator = observation.batch, "" if task.of_digits else " "
-    ids = batch.inputs if batch.source is None else batch.source
-    if batch.source is None:
-      ids = ids[:, : batch.prompt_length[0]]
-    text = separator.join(task.symbols(np.asarray(ids[0])))
-    inputs.append(FigureInput(text, observation))
-  for figure_input in inputs:
-    figure_input.check_length()
+    ids = observation.batch.source
+    if ids is None:
+      ids = observation.batch.inputs[:, : observation.batch.prompt_length[0]]
+    separator = "" if task.of_digits else " "
+    inputs[separator.join(task.symbols(np.asarray(ids[0])))] = observation
+  for text, observation in inputs.items():
+    sequences = [observation.batch.keys, observation.batch.source_keys]
+    longest = max(len(tokens_of(keys)) for keys in sequences if keys)
+    check(
+      longest <= MAX_TOKENS,
+      f"{text!r} makes a sequence of {longest} tokens, and figures show at"
+      f" most {MAX_TOKENS}: choose a shorter one in probe.inputs, and"
+      " probe.random_inputs=0 if it is a random one",
+    )
   return inputs
 
 
 def _save_activations(
-  names: tuple[str, ...], inputs: list[FigureInput], path: pathlib.Path
+  names: tuple[str, ...], inputs: dict[str, Observation], path: pathlib.Path
 ) -> None:
   """Writes an .npz with the named activations of the inputs to draw, as
   "INDEX.NAME"; nothing without names."""
   arrays = {
-    f"{i}.{name}": np.asarray(activation(figure_input.observation.acts, name))
+    f"{i}.{name}": np.asarray(activation(observation.acts, name))
     for name in names
-    for i, figure_input in enumerate(inputs)
+    for i, observation in enumerate(inputs.values())
   }
   if arrays:
     np.savez_compressed(path, allow_pickle=False, **arrays)
@@ -174,18 +186,17 @@ def _rows(
   stage: workdir.Stage, model: Model, probes: dict[str, Probe]
 ) -> Iterator[dict]:
   """Yields the rows of all probes of one seed."""
-  config, unit = stage.config, model.experiment.task.unit
-  samples, seed = config.probe.samples, config.eval.seed
-  lengths = config.probe.lengths or [
-    length for length in config.eval.lengths if length <= LONGEST
-  ]
+  config, section = stage.config, stage.config.probe
+  lengths = section.lengths or [x for x in config.eval.lengths if x <= LONGEST]
   lengths = lengths or [model.experiment.train_length]
   plan = [(length, True) for length in lengths]
-  plan.append((_causal_length(config.probe, model), False))
+  plan.append((_causal_length(section, model), False))
   scored_lines = partial(
-    attention_statistics.strongest_lines, config.calibration, model, samples
+    attention_statistics.strongest_lines,
+    config.calibration,
+    model,
+    section.samples,
   )
-  start = time.perf_counter()
   for length, by_length in plan:
     selected = {
       name: probe
@@ -194,23 +205,20 @@ def _rows(
     }
     if not selected:
       continue
+    size_text = f"{length} {model.experiment.task.unit}"
+    names = ", ".join(selected)
+    runs.print_note(f"seed {model.seed}, {size_text}: {names}")
     batches = observations(
       model,
       length,
-      samples,
-      seed=seed,
+      section.samples,
+      seed=config.eval.seed,
       exact=not by_length,
       scored_lines=scored_lines,
     )
     conditions = _conditions(stage, model, length)
     for name, means in measure(selected, batches).items():
-      for mean in means.values():
-        yield conditions | _row(name, mean)
-    seconds = time.perf_counter() - start
-    runs.print_note(
-      f"seed {model.seed}, {length} {unit}: {', '.join(selected)};"
-      f" {seconds:.0f} s so far"
-    )
+      yield from (conditions | _row(name, mean) for mean in means.values())
 
 
 def _row(metric: str, mean: Mean) -> dict:
@@ -232,17 +240,16 @@ def _labels(section: ConfigDict, model: Model) -> dict[str, list[str]]:
 
   The positions are those of inputs of interventions (`_causal_length`).
   """
-  experiment = model.experiment
   length = _causal_length(section, model)
   batch = next(observations(model, length, section.samples)).batch
-  label = partial(run_figures.position_labels, experiment)
-  outputs, is_scored = label("self", batch.rows), batch.weight[0] > 0
+  by_site = run_figures.labels_by_site(model.experiment.task, batch)
+  rows = by_site["self"].rows
   labels = {
-    "inputs": label("self", batch.keys),
-    "outputs": [outputs[row] for row in np.flatnonzero(is_scored)],
+    "inputs": by_site["self"].keys,
+    "outputs": [rows[row] for row in np.flatnonzero(batch.weight[0])],
   }
-  if batch.source_keys is not None:
-    labels["source"] = label("cross", batch.source_keys)
+  if "cross" in by_site:
+    labels["source"] = by_site["cross"].keys
   return labels
 
 

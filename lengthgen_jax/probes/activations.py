@@ -11,49 +11,19 @@ head is in it.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import Protocol, Self
 
 import jax
 import numpy as np
 
-from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.errors import check
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 
 # The activations of a block that are its residual stream.
 RESIDUALS = ("before_mlp", "after_mlp")
-
-
-class TrainedModel(Protocol):
-  """A TrainedModel has what probes need; evaluation.trained.Model is one.
-
-  Attributes:
-    experiment: the experiment that the model was trained in.
-    scaffold: the attention bias, lines or matrices by site.
-    params: parameters of the flax module.
-    sparse_plan: the plan for attention along lines, None where it is dense.
-  """
-
-  @property
-  def experiment(self) -> Experiment: ...
-  @property
-  def scaffold(self) -> dict: ...
-  @property
-  def params(self) -> dict: ...
-  @property
-  def sparse_plan(self) -> SparsePlan | None: ...
-
-  def without_head(self, layer: int, site: str, head: int) -> Self:
-    """Returns a copy of the model without a head of attention."""
-    ...
-
-  def observe(self, batch: Batch) -> tuple[jax.Array, dict]:
-    """Returns teacher-forced logits [B, T, V] and activations, as
-    `Transformer.__call__` does."""
-    ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,16 +66,11 @@ class Mean:
     by_position = self.by_position
     if by_position is not None and other.by_position is not None:
       size = max(len(by_position), len(other.by_position))
-      by_position, added = (
-        np.pad(counts, (0, size - len(counts)))
-        for counts in (by_position, other.by_position)
-      )
-      by_position = by_position + added
+      padded = lambda counts: np.pad(counts, (0, size - len(counts)))
+      by_position = padded(by_position) + padded(other.by_position)
+    total, count = self.total + other.total, self.count + other.count
     return dataclasses.replace(
-      self,
-      total=self.total + other.total,
-      count=self.count + other.count,
-      by_position=by_position,
+      self, total=total, count=count, by_position=by_position
     )
 
   @property
@@ -131,7 +96,7 @@ class Observation:
       of lines call it. The default returns {}.
   """
 
-  model: TrainedModel
+  model: Model
   batch: Batch
   count: int
   length: int

@@ -1,92 +1,640 @@
-"""This module has the figures of probes that a config can name, and draws
-them."""
+"""This module draws what happens inside models: attention and biases,
+projections of residuals, and what probes and certificates measured."""
 
-import dataclasses
+import math
 import pathlib
-import textwrap
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from lengthgen_jax.drawing import Canvas, plt, save
-from lengthgen_jax.probes import input_figures, row_figures
-from lengthgen_jax.probes.pages import FigureData, Page, combined
-from lengthgen_jax.probes.registry import ALL, LINES, SORTING, Requirement
+import numpy as np
 
-COLUMNS = 100  # characters of a line of the summary that is not of a table
+from lengthgen_jax.coordinates import Coordinates
+from lengthgen_jax.drawing import (
+  WIDTH,
+  Axis,
+  XAxis,
+  offset_copy,
+  panels,
+  plt,
+  save,
+)
+from lengthgen_jax.probes.activations import RESIDUALS, Observation
+from lengthgen_jax.probes.registry import (
+  ALL,
+  LINES,
+  PROBES,
+  SORTING,
+  Requirement,
+)
+from lengthgen_jax.probes.tables import (
+  by_title,
+  group_by_location,
+  location_name,
+  select_rows,
+  values_by_length,
+)
+from lengthgen_jax.tasks.task import Ids, Task
+
+ROWS_PER_PAGE = 12  # of projections
+# What the vectors of each basis are.
+BASES = {"encoder": "embedding rows", "decoder": "output columns"}
+# What some labels of `position_labels` mean.
+NAMES = {"a1": "last digit of a", "x1": "first item", "y1": "first output"}
+LINE_STYLES, MARKERS = ("-", "--", ":", "-."), "osD^vP*X"
+COLORS = {
+  "tab:orange": "the row's input",
+  "tab:green": "what it must say",
+  "tab:purple": "both",
+}
+
+Named = Iterator[tuple[str, plt.Figure]]  # figures and the names of their files
+Series = list[tuple[str, dict[int, list[float]]]]  # (name, {x: values})
+
+
+class FigureData(NamedTuple):
+  """FigureData is everything that the figures of a model are drawn from.
+
+  Attributes:
+    inputs: the model on each input that is drawn, by the input as one types it.
+    rows: the rows that all probes measured now, of all seeds.
+    seed: the seed of the model whose inputs and heads are drawn.
+    labels: a label for each position of the "source" (if there is one), of the
+      decoder's "inputs" and of the scored "outputs".
+    logs: for each stage whose training probes watched, by name, the rows of its
+      metrics.jsonl and of these probes.
+  """
+
+  inputs: dict[str, Observation]
+  rows: list[dict]
+  seed: int
+  labels: dict[str, list[str]]
+  logs: dict[str, tuple[list[dict], list[dict]]]
+
+  def named_inputs(self) -> Iterator[tuple[str, str, Observation]]:
+    """Yields (prefix of the figures' names, text, observation)."""
+    for number, (text, observation) in enumerate(self.inputs.items(), start=1):
+      prefix = f"input{number}_" if len(self.inputs) > 1 else ""
+      yield prefix, text, observation
+
+
+# Labels.
+
+
+def tokens_of(coordinates: Coordinates) -> np.ndarray:
+  """Returns the indices of the first example's tokens, without padding."""
+  return np.flatnonzero(np.asarray(coordinates.segment[0]) >= 0)
+
+
+def position_labels(
+  task: Task, coordinates: Coordinates, ids: Ids
+) -> list[str]:
+  """Returns a label for every key or row of a batch's first example.
+
+  It is the sign of a mark, like `$`, `+` or `⊥`, and of the end token; a4 for
+  a digit of a, counted from the right end, x4 for an item and y4 for an output,
+  counted from the left, y4,2 on a grid.
+
+  Args:
+    task: the task of the batch.
+    coordinates: of the keys, or of the rows.
+    ids: the tokens that the keys hold, or that the rows must say.
+  """
+  at = tokens_of(coordinates)
+  labels = task.symbols(np.asarray(ids)[at])
+  for i in at:
+    segment = int(coordinates.segment[0, i])
+    left, right = (np.asarray(offsets)[0, i] for offsets in coordinates[1:3])
+    digit = None
+    if segment < task.target_segment:
+      digit = task.operand_place(segment, int(left.sum()), int(right.sum()))
+    if segment == task.target_segment and ids[i] != task.end:
+      labels[i] = f"y{','.join(map(str, left + 1))}"
+    elif digit and task.of_digits:
+      labels[i] = f"{chr(ord('a') + digit[0])}{digit[1] + 1}"
+    elif digit:
+      labels[i] = f"x{left.sum() + 1}"
+  return labels
+
+
+def _set_ticks(axis: Axis, labels: list[str], inches: float) -> None:
+  """Sets a tick at each of the labels, which take up so many inches, or at
+  every second, third, ... if there is no room for all."""
+  step = max(math.ceil(0.11 * len(labels) / inches), 1)
+  axis.set_ticks(range(0, len(labels), step), labels[::step])
+  if isinstance(axis, XAxis) and max(map(len, labels), default=0) > 1:
+    axis.set_tick_params(rotation=90)
+
+
+def _legend(figure: plt.Figure, handles: dict[str, Any]) -> None:
+  """Draws the legend of {name: line or patch} below all panels."""
+  place: dict[str, Any] = {"loc": "outside lower center"}
+  names = list(handles)
+  figure.legend(
+    list(handles.values()), names, ncols=min(len(names), 5), **place
+  )
+
+
+# Attention and biases.
+
+
+def matrices(
+  values: np.ndarray,
+  title: str,
+  key_labels: list[str],
+  row_labels: list[str],
+  label: str = "attention weight",
+  row_text: str = "must say",
+) -> plt.Figure:
+  """Draws a matrix for each layer and head, all on one scale that has 0 in it;
+  -inf stays white.
+
+  Args:
+    values: the matrices [N, H, T, S] of N layers and H heads.
+    title: the title above all panels.
+    key_labels, row_labels: of the S keys and the T rows.
+    label: what the values are.
+    row_text: what a row does with the token that is its label.
+  """
+  layers, heads, num_rows, num_keys = values.shape
+  cell = min(0.12, 3.1 / max(num_keys, num_rows))
+  width, height = max(cell * num_keys, 1.4), max(cell * num_rows, 1.0)
+  room = max(int((WIDTH - 1) / width), 1)
+  columns = max(n for n in range(1, room + 1) if heads % n == 0)
+  shared = {"sharex": True, "sharey": True}
+  figure, axes = panels(layers * heads, width, height + 0.2, columns, **shared)
+  finite = values[np.isfinite(values)]
+  low, high = finite.min(initial=0), finite.max(initial=0)
+  colors = "Blues"
+  if not label.endswith("weight"):
+    colors = "viridis_r"
+    # In whole numbers, so that strengths that hardly differ look alike.
+    low, high = math.floor(low), math.ceil(high)
+  high = high if high > low else low + 1
+  for axis, (layer, head) in zip(axes, np.ndindex(layers, heads), strict=True):
+    matrix = np.ma.masked_invalid(values[layer, head])
+    axis.imshow(matrix, cmap=colors, vmin=low, vmax=high)
+    prefix = f"layer {layer} " if layers > 1 else ""
+    axis.set_title(f"{prefix}head {head}", pad=2)
+    _set_ticks(axis.xaxis, key_labels, width)
+    _set_ticks(axis.yaxis, row_labels, height)
+  figure.colorbar(axes[0].images[0], ax=axes, label=label, aspect=40, pad=0.01)
+  figure.suptitle(title)
+  names = [f"{x}: {text}" for x, text in NAMES.items() if x in key_labels]
+  legend = f" ({'; '.join(names)})" if names else ""
+  figure.supxlabel(f"key: what it holds{legend}")
+  figure.supylabel(f"row: what it {row_text}")
+  return figure
+
+
+def attention(data: FigureData) -> Named:
+  """Draws the weights of each attention site on each input."""
+  for prefix, text, observation in data.named_inputs():
+    for site, figure in attention_on(observation, text):
+      yield f"{prefix}attention_{site}", figure
+
+
+def attention_on(
+  observation: Observation, text: str, layers: slice = slice(None)
+) -> Named:
+  """Draws the attention weights of some layers on an observation's one input.
+
+  Keys are labelled by the token that they hold, rows by the one that they must
+  say; those of the encoder hold theirs. `text` is the end of the title.
+  """
+  acts, batch = observation.acts, observation.batch
+  decoder, encoder = acts["decoder"]["blocks"], acts["encoder"].get("blocks")
+  blocks_by_site = {
+    "cross": [block["cross"] for block in decoder if "cross" in block],
+    "self": [block["self"] for block in decoder],
+    "encoder": [block["self"] for block in encoder or ()],
+  }
+  for site, blocks in blocks_by_site.items():
+    if not blocks:
+      continue
+    keys, rows = tokens_of(observation.keys(site)), tokens_of(batch.rows)
+    key_ids = np.asarray(batch.inputs if site == "self" else batch.source)[0]
+    row_ids, verb = np.asarray(batch.target)[0], "must say"
+    if site == "encoder":
+      rows, row_ids, verb = keys, key_ids, "holds"
+    weights = np.stack([acts["weights"][0] for acts in blocks[layers]])
+    figure = matrices(
+      weights[:, :, rows][..., keys],
+      f"{site}-attention on {text}",
+      observation.task.symbols(key_ids[keys]),
+      observation.task.symbols(row_ids[rows]),
+      row_text=verb,
+    )
+    yield site, figure
+
+
+# Projections.
+
+
+def projections(data: FigureData) -> Named:
+  """Draws residuals of all rows in each basis, ROWS_PER_PAGE in a figure."""
+  for prefix, text, observation in data.named_inputs():
+    batch, rows = observation.batch, tokens_of(observation.batch.rows)
+    for basis, vectors in BASES.items():
+      title = f"projections on {vectors} ({basis} basis), {text}"
+      for start in range(0, len(rows), ROWS_PER_PAGE):
+        bars = []
+        for row in rows[start : start + ROWS_PER_PAGE]:
+          ids = int(batch.inputs[0, row]), int(batch.target[0, row])
+          holds, says = observation.task.symbols(ids)
+          ending = f"\nsays {says}" if batch.weight[0, row] else ""
+          bars.append((f"{row}: {holds}{ending}", row, basis))
+        number = f"_{start}" if len(rows) > ROWS_PER_PAGE else ""
+        figure = _bars(observation, bars, title, height=0.75)
+        yield f"{prefix}projections_{basis}{number}", figure
+
+
+def tokens(data: FigureData) -> Named:
+  """Draws three positions of a model that sorts, in both bases: the median item
+  in the list, `⊥`, and the median item in the output.
+
+  They are those that the task hinting paper draws (figure 4.14).
+  """
+  for prefix, text, observation in data.named_inputs():
+    # The inputs are the list, `⊥` and the sorted list.
+    length, ids = observation.length, observation.batch.inputs[0]
+    items, median_rank = ids[:length], (length - 1) // 2
+    median = np.sort(items)[median_rank]
+    positions = {
+      "before": (int(np.argmax(items == median)), f"{median} before ⊥"),
+      "delimiter": (length, "⊥"),
+      "after": (length + 1 + median_rank, f"{median} after ⊥"),
+    }
+    for name, (row, token) in positions.items():
+      if row < len(ids):  # the output of a single item is no input
+        title = f"{token}, in {text}: projections of the residual"
+        bars = [(f"{basis}\nbasis", row, basis) for basis in BASES]
+        figure = _bars(observation, bars, title, height=1.6)
+        yield f"{prefix}token_{name}", figure
+
+
+def _bars(
+  observation: Observation,
+  bars: list[tuple[str, int, str]],
+  title: str,
+  height: float,
+) -> plt.Figure:
+  """Draws inner products of residuals with the vectors of a basis, as bars.
+
+  The vectors are those of the tokens that a list or a number is made of, and of
+  the marks among the inputs and targets. There is a row of panels of some
+  height for each of `bars`, (label, row of the decoder, basis), and a column
+  for each layer and residual.
+  """
+  task, batch = observation.task, observation.batch
+  ids = {*range(task.first_item, task.first_item + task.base)}
+  ids |= {*batch.inputs[0].tolist(), *batch.target[0].tolist()}
+  ids = sorted(ids - {task.pad})
+  columns = [(i, x) for i in range(observation.num_layers) for x in RESIDUALS]
+  n = len(columns)
+  width = min(max(0.11 * len(ids), 1.6), (WIDTH - 1) / n)
+  figure, axes = panels(n * len(bars), width, height, n, sharex=True)
+  for (i, j), axis in np.ndenumerate(np.array(axes).reshape(-1, n)):
+    (label, row, basis), (layer, name) = bars[i], columns[j]
+    colors = {batch.inputs[0, row]: "tab:orange"}
+    if batch.weight[0, row]:  # else this row's output is not scored
+      target = batch.target[0, row]
+      colors[target] = "tab:purple" if target in colors else "tab:green"
+    residual = observation.residual(layer, name)[0, row]
+    heights = observation.project(residual, basis)[ids]
+    axis.bar(
+      range(len(ids)), heights, color=[colors.get(x, "0.7") for x in ids]
+    )
+    axis.axhline(0, color="0.5", linewidth=0.4)
+    _set_ticks(axis.xaxis, task.symbols(ids), width)
+    axis.locator_params(axis="y", nbins=3)
+    axis.spines[["top", "right"]].set_visible(False)
+    if i == 0:
+      axis.set_title(location_name({"layer": layer, "part": name}))
+    if j == 0:
+      axis.set_ylabel(label, rotation=0, ha="right", va="center")
+  patch = lambda color: plt.Rectangle((0, 0), 1, 1, color=color)
+  _legend(figure, {text: patch(color) for color, text in COLORS.items()})
+  figure.suptitle(title)
+  return figure
+
+
+# Curves.
+
+
+def curves(
+  series_by_panel: dict[str, Series],
+  title: str,
+  x_label: str,
+  trained: int | None = None,
+) -> plt.Figure:
+  """Draws medians of values, and the area of their range, in a panel each.
+
+  Series of one name have one style in all panels. Those of different names are
+  moved up by a point and a half each, so that equal ones are seen side by side.
+
+  Args:
+    series_by_panel: the series of each panel by its title.
+    title: the title above all panels.
+    x_label: what x is.
+    trained: the longest length of training, if x is a length; the axis of
+      lengths is logarithmic.
+  """
+  figure, axes = panels(len(series_by_panel), 3.2, 2.4)
+  names = [name for series in series_by_panel.values() for name, _ in series]
+  names, handles = list(dict.fromkeys(names)), {}
+  for axis, panel_title in zip(axes, series_by_panel, strict=True):
+    axis.set(title=panel_title, xlabel=x_label)
+    axis.margins(y=0.08)
+    if trained is not None:
+      axis.set_xscale("log")
+      axis.axvline(trained, color="0.6", linestyle=":")
+    for name, values in series_by_panel[panel_title]:
+      i, xs = names.index(name), list(values)
+      quantiles = [np.quantile(values[x], (0, 0.5, 1)) for x in xs]
+      low, median, high = np.transpose(quantiles)
+      color = f"C{i % 10}"
+      style = MARKERS[i % len(MARKERS)] + LINE_STYLES[i % len(LINE_STYLES)]
+      (line,) = axis.plot(xs, median, style, color=color)
+      area = axis.fill_between(xs, low, high, color=color, alpha=0.15)
+      y = 1.5 * (i - (len(names) - 1) / 2)
+      for artist in (line, area):
+        moved = offset_copy(axis.transData, figure, y=y, units="points")
+        artist.set_transform(moved)
+      handles[name] = line
+      if trained is not None:
+        axis.set_xticks(xs, list(map(str, xs)))
+        axis.minorticks_off()
+  _legend(figure, handles)
+  figure.suptitle(title)
+  return figure
+
+
+def _by_length(
+  series_by_panel: dict[str, Series], title: str, row: dict
+) -> plt.Figure:
+  """Draws curves against length; some row says the unit."""
+  label = f"length ({row['unit']}; dotted: longest trained)"
+  return curves(series_by_panel, title, label, row["train_length"])
+
+
+def by_length(data: FigureData) -> Named:
+  """Draws probes against length: of a probe of single heads, a curve for each
+  head of one seed; of any other, the median over seeds and their range."""
+  series_by_panel = {}
+  for metric, probe in PROBES.items():
+    rows, title = select_rows(data.rows, metric), probe.title
+    if probe.by_length and rows:
+      if rows[0]["head"] is not None:
+        rows = select_rows(rows, metric, seed=data.seed)
+        title += f", each head of seed {data.seed}"
+      groups = group_by_location(rows, "head").items()
+      series = [(key[0], values_by_length(group)) for key, group in groups]
+      series_by_panel[title] = series
+  if series_by_panel:
+    title = "probes against length"
+    yield "by_length", _by_length(series_by_panel, title, data.rows[0])
+
+
+def draw_comparison(
+  models: dict[str, list[dict]], path: pathlib.Path | str, title: str
+) -> pathlib.Path:
+  """Draws the probes of several models against length; returns the path.
+
+  Args:
+    models: the probe rows of each model by its name, without those of single
+      heads.
+    path: the path of the PNG to write.
+    title: the title of the figure.
+  """
+  series_by_panel = {}
+  for model, rows in models.items():
+    for panel, group in by_title(rows).items():
+      # A title "PROBE, LOCATION" takes two lines.
+      series = series_by_panel.setdefault(panel.replace(", ", ",\n", 1), [])
+      series.append((model, values_by_length(group)))
+  (row, *_), *_ = models.values()
+  return save(_by_length(series_by_panel, title, row), path)
+
+
+def by_step(data: FigureData) -> Named:
+  """Draws loss, exact match and probes against step, for every training that
+  probes watched: a curve for each seed, location and head."""
+  for stage, (metrics, rows) in data.logs.items():
+    panels_by_title = {"loss": {}, "validation EM": {}}
+    points: list[tuple] = [
+      (title, ("each seed", row["seed"]), row["step"], row[field])
+      for title, field in zip(panels_by_title, ("loss", "em"), strict=True)
+      for row in metrics
+    ]
+    for row in rows:
+      key = location_name(row), row["seed"], row["head"]
+      title = PROBES[row["metric"]].title
+      points.append((title, key, row["step"], row["value"]))
+    for title, key, step, value in points:
+      panel = panels_by_title.setdefault(title, {})
+      panel.setdefault(key, {})[step] = [value]
+    series_by_panel = {
+      title: [(key[0], curve) for key, curve in by_key.items()]
+      for title, by_key in panels_by_title.items()
+    }
+    title = f"probes during training ({stage})"
+    figure = curves(series_by_panel, title, "step")
+    figure.axes[0].set_yscale("log")
+    yield f"training_{stage}", figure
+
+
+# Exact match without a head, without a line, with another residual.
+
+
+def without_head(data: FigureData) -> Named:
+  """Draws a table of exact match without each head: a row for each layer and
+  site, a column for each head."""
+  yield from _ablation(data, "without_head", location_name)
+
+
+def without_line(data: FigureData) -> Named:
+  """Draws a table of exact match without each line of the bias.
+
+  A line is closed in one head, in all heads of its layer, or in all layers of
+  its site; if layers share their lines, in one head of every layer, or in all
+  heads. A small set that suffices for the intact exact match is framed.
+  """
+
+  def label(row: dict) -> str:
+    layers = "all layers " if row["layer"] is None else ""
+    return f"{layers}{location_name(row)}, {row['line']}"
+
+  yield from _ablation(data, "without_line", label)
+
+
+def _ablation(
+  data: FigureData, metric: str, label_of: Callable[[dict], str]
+) -> Named:
+  """Draws a table of exact match by ablated part, which `label_of` names, and
+  head, if the metric and "intact" were measured."""
+  intact, ablated, framed = (
+    select_rows(data.rows, name, seed=data.seed)
+    for name in ("intact", metric, "enough_lines")
+  )
+  if not (intact and ablated):
+    return
+  labels = list(dict.fromkeys(map(label_of, ablated)))
+  labels.sort(key=lambda label: not label.startswith("layer"))
+  # The last column is of all heads at once, None.
+  heads = sorted({row["head"] for row in ablated}, key=lambda x: (x is None, x))
+  size = 0.45 * len(heads) + 2.5, 0.25 * len(labels) + 0.4
+  figure, (axis,) = panels(1, *size)
+  values = np.full((len(labels), len(heads)), np.nan)
+  cell_of = lambda row: (labels.index(label_of(row)), heads.index(row["head"]))
+  for row in ablated:
+    i, j = cell_of(row)
+    values[i, j] = row["value"]
+    axis.text(j, i, f"{100 * row['value']:.0f}", ha="center", va="center")
+  axis.imshow(values, cmap="RdYlGn", vmin=0, vmax=1, alpha=0.75)
+  axis.set_xticks(range(len(heads)), ["all" if x is None else x for x in heads])
+  axis.set_yticks(range(len(labels)), labels)
+  axis.set_xlabel("head")
+  if metric == "without_line" and framed:
+    for i, j in map(cell_of, framed):
+      axis.add_patch(plt.Rectangle((j - 0.47, i - 0.45), 0.94, 0.9, fill=False))
+    text = f"head (framed: {len(framed)} lines that are enough together)"
+    axis.set_xlabel(text)
+  title = f"EM (%) {metric.replace('_', ' each ')}"
+  figure.suptitle(title + _intact_text(intact[0]))
+  yield metric, figure
+
+
+def _intact_text(intact: dict) -> str:
+  """Returns the part of a title that names the intact model and its EM."""
+  return (
+    f", {intact['length']} {intact['unit']}"
+    f" (intact {100 * intact['value']:.1f}), seed {intact['seed']}"
+  )
+
+
+def patched(data: FigureData) -> Named:
+  """Draws a map for each residual that was patched: how often each output
+  (column) is right when the residual of a row or of a source token is another
+  input's."""
+  intact = select_rows(data.rows, "intact", seed=data.seed)
+  rows = select_rows(data.rows, "patched", seed=data.seed)
+  if not (intact and rows):
+    return
+  groups = group_by_location(rows, "part")
+  inches = 0.12 * max(map(len, data.labels.values()))
+  inches = min(max(inches, 1.6), 3.1)
+  figure, axes = panels(len(groups), inches + 0.4, inches + 0.4)
+  for axis, ((location, part), group) in zip(axes, groups.items(), strict=True):
+    values = [row["by_position"] for row in group]
+    axis.imshow(values, cmap="Blues_r", vmin=0, vmax=1)
+    axis.set_title(location + " embedding" * (part in data.labels))
+    row_labels = data.labels["source" if part == "source" else "inputs"]
+    _set_ticks(axis.xaxis, data.labels["outputs"], inches)
+    _set_ticks(axis.yaxis, row_labels[: len(group)], inches)
+  figure.colorbar(axes[0].images[0], ax=axes, label="share still right")
+  text = "how often outputs are right with one residual of another input"
+  figure.suptitle(text + _intact_text(intact[0]))
+  figure.supxlabel("output")
+  figure.supylabel("what the patched row or source token holds")
+  yield "patched", figure
 
 
 class Figure(NamedTuple):
   """A Figure is an entry of FIGURES, which probe.figures can name.
 
   Attributes:
-    pages: a function of FigureData that yields Pages.
+    draw: a function of FigureData that yields (name of the file, figure).
     requires: the models that it is for.
   """
 
-  pages: Callable[[FigureData], Iterator[Page]]
+  draw: Callable[[FigureData], Named]
   requires: Requirement
-
-
-def _overview(data: FigureData) -> Iterator[Page]:
-  """Yields one page with the summary and the main figures; of the inputs, the
-  first one alone is drawn."""
-  first_input = dataclasses.replace(data, inputs=data.inputs[:1])
-  names = ["by_length", "heads", "lines", "patches", "attention"]
-  if SORTING.holds(data.inputs[0].observation.model):
-    names.append("tokens")
-  pages = [_summary(data)]
-  for name in names:
-    pages += FIGURES[name].pages(first_input)
-  yield combined("overview", pages)
-
-
-def _summary(data: FigureData) -> Page:
-  """Returns a page with the lines of `data.summary` as text."""
-  lines = [data.title, ""]
-  for line in data.summary:
-    # Rows of a table have runs of spaces inside; they are not broken.
-    is_whole = len(line) <= COLUMNS or "   " in line.strip()
-    lines += [line] if is_whole else textwrap.wrap(line, COLUMNS)
-  width = max(map(len, lines)) * 0.065 + 0.4
-  height = 0.3 + 0.155 * len(lines)
-
-  def draw(canvas: Canvas) -> None:
-    corner = 0.15 / width, 1 - 0.15 / height
-    style = {"fontsize": 7.5, "family": "monospace", "va": "top"}
-    canvas.text(*corner, "\n".join(lines), **style)
-
-  return Page("summary", (width, height), draw)
 
 
 # All figures, by their names in probe.figures.
 FIGURES = {
-  "overview": Figure(_overview, ALL),
-  "attention": Figure(input_figures.attention, ALL),
-  "projections": Figure(input_figures.projections, ALL),
-  "tokens": Figure(input_figures.tokens, SORTING),
-  "bases": Figure(input_figures.bases, ALL),
-  "by_length": Figure(row_figures.by_length, ALL),
-  "heads": Figure(row_figures.without_head, ALL),
-  "lines": Figure(row_figures.without_line, LINES),
-  "patches": Figure(row_figures.patched, ALL),
-  "training": Figure(row_figures.by_step, ALL),
+  "by_length": Figure(by_length, ALL),
+  "lines": Figure(without_line, LINES),
+  "heads": Figure(without_head, ALL),
+  "attention": Figure(attention, ALL),
+  "patches": Figure(patched, ALL),
+  "training": Figure(by_step, ALL),
+  "tokens": Figure(tokens, SORTING),
+  "projections": Figure(projections, ALL),
 }
 
 
-def draw(
-  figures: dict[str, Figure], data: FigureData, folder: pathlib.Path
-) -> list[pathlib.Path]:
-  """Draws every page of some figures as a PNG in a folder; returns the paths.
+# Certificates and the construction.
+
+
+def draw_margins(
+  histograms: dict[str, np.ndarray],
+  edges: np.ndarray,
+  path: pathlib.Path,
+  title: str,
+) -> pathlib.Path:
+  """Draws a histogram of the margins of the cases tried for each certificate;
+  returns the path.
 
   Args:
-    figures: some of FIGURES, as `registry.select` returns them.
-    data: what they are drawn from.
-    folder: where the files are written.
+    histograms: {title of the panel: number of cases in each interval}.
+    edges: the histograms' edges; the first and the last are infinite.
+    path: where the PNG goes.
+    title: the title above all panels.
   """
-  paths = []
-  for figure in figures.values():
-    for page in figure.pages(data):
-      canvas = plt.figure(figsize=page.size)
-      page.draw(canvas)
-      paths.append(save(canvas, folder / f"{page.name}.png"))
-  return paths
+  figure, axes = panels(len(histograms), 5, 1.9, columns=1, sharex=True)
+  # The outer intervals are drawn with a width of 1.
+  edges = np.concatenate([[edges[1] - 1], edges[1:-1], [edges[-2] + 1]])
+  colors = np.where(edges[:-1] < 0, "tab:red", "tab:blue")
+  for axis, (name, counts) in zip(axes, histograms.items(), strict=True):
+    axis.bar(edges[:-1], counts, np.diff(edges), align="edge", color=colors)
+    axis.set_yscale("log")
+    axis.set_ylim(bottom=0.5)
+    axis.set_ylabel("cases")
+    axis.set_title(name)
+  occupied = np.flatnonzero(sum(histograms.values()))
+  axes[0].set_xlim(edges[occupied[0]] - 1, edges[occupied[-1]] + 2)
+  figure.supxlabel("margin: right logit - best wrong one")
+  figure.suptitle(title)
+  return save(figure, path)
+
+
+def draw_precision(
+  rows: list[dict], path: pathlib.Path, title: str
+) -> pathlib.Path:
+  """Draws the longest lists that are sorted against bits of precision; returns
+  the path.
+
+  The model is the construction of Theorem 5.1 of the task hinting paper, in the
+  variants weights.COPIES. The bits are the significant ones of its parameters
+  and activations; scores and weights of attention are not rounded. The dotted
+  line is the number of items that the variant "share" is derived to sort, with
+  up to 13 bits; with more, that number is 2 896 (weights.max_items). A gray
+  line is the greatest length that was tried with the variants it names.
+
+  Args:
+    rows: as `precision.longest_lists` returns them.
+    path: where the PNG goes.
+    title: the title of the figure.
+  """
+  figure, (axis,) = panels(1, 5, 3.2)
+  for copies, marker in (("difference", "o"), ("share", "s")):
+    of_variant = [row for row in rows if row["copies"] == copies]
+    points = sorted((row["bits"], row["longest"]) for row in of_variant)
+    label = f"copies left: {copies}"
+    axis.plot(*np.transpose(points), marker=marker, markersize=5, label=label)
+  bits = np.array(sorted({row["bits"] for row in rows}))
+  label = "(2^bits + 2) / 4"
+  axis.plot(bits, (2.0**bits + 2) / 4, ":", color="0.5", label=label)
+  for tried in sorted({row["tried"] for row in rows}):
+    variants = dict.fromkeys(r["copies"] for r in rows if r["tried"] == tried)
+    label = f"longest tried: {', '.join(variants)}"
+    axis.axhline(tried, color="0.8", linewidth=1, label=label)
+  axis.set_yscale("log", base=2)
+  axis.set_ylim(0.7, 2 * max(row["tried"] for row in rows))
+  axis.set_xticks(bits)
+  axis.set_xlabel("significant bits of parameters and activations")
+  axis.set_ylabel("longest lists sorted (items)")
+  axis.legend()
+  figure.suptitle(title)
+  return save(figure, path)

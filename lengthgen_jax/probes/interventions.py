@@ -19,13 +19,9 @@ import numpy as np
 from flax import linen as nn
 
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.probes.activations import (
-  RESIDUALS,
-  Mean,
-  Observation,
-  TrainedModel,
-)
+from lengthgen_jax.probes.activations import RESIDUALS, Mean, Observation
 from lengthgen_jax.tasks.packing import Batch
 
 Entry = tuple[int, int, int]  # (layer, head, k) of SiteLines
@@ -75,11 +71,10 @@ def without_head(observation: Observation) -> Iterator[Mean]:
   """Yields exact match without each head in turn."""
   model = observation.model
   config = model.experiment.model.config
+  num_layers = dict.fromkeys(("self", "cross"), config.num_decoder_layers)
+  num_layers["encoder"] = config.num_encoder_layers
   for site in model.experiment.model.sites:
-    num_layers = config.num_decoder_layers
-    if site == "encoder":
-      num_layers = config.num_encoder_layers
-    for layer, head in np.ndindex(num_layers, config.num_heads):
+    for layer, head in np.ndindex(num_layers[site], config.num_heads):
       params = model.without_head(layer, site, head).params
       logits = edited_logits(observation, params=params)
       yield _exact_match(observation, logits, part=site, layer=layer, head=head)
@@ -108,30 +103,22 @@ def enough_lines(observation: Observation) -> Iterator[Mean]:
   and stays closed if exact match is no lower than the intact model's. Each
   line that stays open is yielded, with the exact match of all of them together.
   """
-  scaffold, needed = observation.model.scaffold, []
-  all_lines = bias_lines(observation.model)
+  scaffold, lines = observation.model.scaffold, bias_lines(observation.model)
 
-  def exact_match(scaffold: dict) -> Mean:
-    return _exact_match(
-      observation, edited_logits(observation, scaffold=scaffold)
-    )
+  def without(scaffold: dict, line: BiasLine) -> tuple[dict, Mean]:
+    closed = close_lines(scaffold, line.part, lines[line])
+    logits = edited_logits(observation, scaffold=closed)
+    return closed, _exact_match(observation, logits)
 
-  def without(scaffold: dict, line: BiasLine) -> dict:
-    return close_lines(scaffold, line.part, all_lines[line])
-
-  intact_total = exact_match(scaffold).total
-  totals = {
-    line: exact_match(without(scaffold, line)).total
-    for line in all_lines
-    if line.head is not None
-  }
-  for line in sorted(totals, key=lambda line: -totals[line]):
-    closed = without(scaffold, line)
-    if exact_match(closed).total >= intact_total:
-      scaffold = closed
+  (mean,), needed = intact(observation), []
+  of_heads = [line for line in lines if line.head is not None]
+  totals = {line: without(scaffold, line)[1].total for line in of_heads}
+  for line in sorted(of_heads, key=lambda line: -totals[line]):
+    closed, closed_mean = without(scaffold, line)
+    if closed_mean.total >= mean.total:
+      scaffold, mean = closed, closed_mean
     else:
       needed.append(line)
-  mean = exact_match(scaffold)
   for line in needed:
     yield dataclasses.replace(mean, **line._asdict())
 
@@ -148,11 +135,11 @@ def patched(observation: Observation) -> Iterator[Mean]:
     return
   batch = observation.batch
   num_rows = int((batch.rows.segment[0] >= 0).sum())  # without padding
-  num_source_rows = int(batch.prompt_length[0])
   points = patch_points(observation.experiment)
-  for point_index, (part, layer) in enumerate(points):
-    for row in range(num_source_rows if part == "source" else num_rows):
-      logits = edited_logits(observation, patch=Patch(point_index, row))
+  for index, (part, layer) in enumerate(points):
+    count = int(batch.prompt_length[0]) if part == "source" else num_rows
+    for row in range(count):
+      logits = edited_logits(observation, patch=Patch(index, row))
       yield _exact_match(
         observation, logits, part=part, layer=layer, position=row
       )
@@ -184,7 +171,7 @@ def _exact_match(
 # Edits of parameters, of the bias and of residuals.
 
 
-def bias_lines(model: TrainedModel) -> dict[BiasLine, list[Entry]]:
+def bias_lines(model: Model) -> dict[BiasLine, list[Entry]]:
   """Returns, for each line of a model's bias, its entries in SiteLines.
 
   A line is listed for each head, for all heads of a layer, and for all layers.
@@ -264,9 +251,12 @@ def patched_logits(
     kwargs: dict,
     context: nn.module.InterceptorContext,
   ) -> Any:
-    output = method(*args, **kwargs)
-    point = _residual_point(context.module.path, context.method_name, args)
-    if point not in points:
+    output, path, point = method(*args, **kwargs), context.module.path, None
+    if context.method_name == "embed" and not path:  # of the Transformer
+      point = {"self": "inputs", "cross": "source"}[args[2]], None
+    elif context.method_name == "residual" and path[0].startswith("decoder_"):
+      point = args[0], int(path[0].rpartition("_")[2])
+    if point is None:
       return output
     # There is only one patch, so no earlier one has changed `output`.
     other_example = jnp.roll(output, 1, axis=0)
@@ -278,17 +268,3 @@ def patched_logits(
     return experiment.apply(
       params, scaffold, batch, experiment.task.name, sparse_plan=sparse_plan
     )[0]
-
-
-def _residual_point(
-  path: tuple[str, ...], method_name: str, args: tuple
-) -> Point | None:
-  """Returns the residual that a call of a module's method returns, None if it
-  returns another value."""
-  if method_name == "embed" and not path:
-    _, _, site, _ = args  # of Transformer.embed
-    return {"self": "inputs", "cross": "source"}[site], None
-  if method_name == "residual" and path[0].startswith("decoder_"):
-    name, _ = args  # of Block.residual
-    return name, int(path[0].rpartition("_")[2])
-  return None

@@ -1,12 +1,12 @@
 """This module has the probes that a config can name, and measures them."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 from lengthgen_jax.errors import check
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import attention_probes, interventions, sorting_probes
-from lengthgen_jax.probes.activations import Mean, Observation, TrainedModel
+from lengthgen_jax.probes.activations import Mean, Observation
 from lengthgen_jax.registry import Registry, check_arguments
 
 
@@ -19,33 +19,29 @@ class Requirement(NamedTuple):
   """
 
   text: str
-  holds: Callable[[TrainedModel], bool]
+  holds: Callable[[Model], bool]
 
 
-def _sorts(model: TrainedModel) -> bool:
-  """Returns whether a model is decoder-only and its task is sorting."""
-  experiment = model.experiment
-  return experiment.kind == "decoder_only" and experiment.task.name == "sort"
-
-
-def _has_digits(model: TrainedModel) -> bool:
-  """Returns whether a model's task is on numbers, has a transducer, and has an
-  output digit for each place of the operands."""
+def _is_for_digits(model: Model) -> bool:
   task = model.experiment.task
   return task.of_digits and bool(task.states) and task.output_size(8) >= 8
 
 
-def _has_lines(model: TrainedModel) -> bool:
-  """Returns whether a model has an attention site whose bias is lines."""
-  return any(bias.supports_sparse for bias in model.scaffold.values())
-
-
 ALL = Requirement("every model", lambda model: True)
-SORTING = Requirement("decoder-only models that sort", _sorts)
-DIGITS = Requirement(
-  "tasks whose transducer writes a digit for every place", _has_digits
+SORTING = Requirement(
+  "decoder-only models that sort",
+  lambda model: (
+    model.experiment.kind == "decoder_only"
+    and model.experiment.task.name == "sort"
+  ),
 )
-LINES = Requirement("models whose attention bias is lines", _has_lines)
+DIGITS = Requirement(
+  "tasks whose transducer writes a digit for every place", _is_for_digits
+)
+LINES = Requirement(
+  "models whose attention bias is lines",
+  lambda model: any(x.supports_sparse for x in model.scaffold.values()),
+)
 
 
 class Probe(NamedTuple):
@@ -79,25 +75,21 @@ def check_probe(name: str, probe: Probe) -> None:
   check_arguments(f"probe {name!r}", probe.measure, "observation")
 
 
-# Makes a probe whose values are rates of models that sort.
-_sorting_rate = partial(Probe, requires=SORTING, by_length=True, watched=True)
+_rate = lambda measure, title: Probe(measure, SORTING, title, True, True)
 # All probes, by the metric of their rows.
 PROBES: Registry = Registry(
   "probe",
   {
-    "minimum": _sorting_rate(
-      sorting_probes.minimum, title="⊥ shows the minimum"
+    "minimum": _rate(sorting_probes.minimum, "⊥ shows the minimum"),
+    "identity_successor": _rate(
+      sorting_probes.identity_successor, "outputs show identity + successor"
     ),
-    "identity_successor": _sorting_rate(
-      sorting_probes.identity_successor,
-      title="outputs show identity + successor",
+    "copy": _rate(sorting_probes.copy, "tokens show themselves"),
+    "identity_removed": _rate(
+      sorting_probes.identity_removed, "the successor alone is left"
     ),
-    "copy": _sorting_rate(sorting_probes.copy, title="tokens show themselves"),
-    "identity_removed": _sorting_rate(
-      sorting_probes.identity_removed, title="the successor alone is left"
-    ),
-    "identity_lowered": _sorting_rate(
-      sorting_probes.identity_lowered, title="last MLP lowers the identity"
+    "identity_lowered": _rate(
+      sorting_probes.identity_lowered, "last MLP lowers the identity"
     ),
     "copies_given": Probe(
       attention_probes.prompt_copies, SORTING, "attention on copies given", True
@@ -142,7 +134,7 @@ PROBES: Registry = Registry(
 
 def select(
   names: Iterable[str],
-  model: TrainedModel,
+  model: Model,
   field: str,
   registry: dict[str, Any],
 ) -> dict[str, Any]:
@@ -184,13 +176,9 @@ def measure(
   means = {name: {} for name in probes}
   for index, observation in enumerate(observations):
     for name, probe in probes.items():
-      if index and probe.of_first_batch:
-        continue
-      for mean in probe.measure(observation):
-        if mean.count:
-          means[name][mean.location] = (
-            means[name][mean.location] + mean
-            if mean.location in means[name]
-            else mean
-          )
+      if not (index and probe.of_first_batch):
+        for mean in probe.measure(observation):
+          if mean.count:
+            before = means[name].get(mean.location)
+            means[name][mean.location] = before + mean if before else mean
   return means

@@ -1,0 +1,93 @@
+"""docs/inside.md names what is in a model, and docs/example.ipynb runs."""
+
+import itertools
+import json
+import re
+
+import jax
+import pytest
+import untrained
+from command import REPOSITORY, refuses
+
+from lengthgen_jax.drawing import plt
+from lengthgen_jax.probes.activations import activation, activation_names
+from lengthgen_jax.tasks.packing import KINDS
+
+DOCS = REPOSITORY / "docs"
+PAGE = (DOCS / "inside.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `([\w./]+)` \| ([A-Z ]+) \| ?(.*)\|$", re.M)
+WORDS = {"STACK": ("decoder", "encoder"), "SITE": ("self", "cross"), "N": "01"}
+
+
+def documented(mark: str) -> dict[str, str]:
+  """{name: letters of its shape} of the names with "." or "/" in them."""
+  shapes = {}
+  for name, letters, text in ROW.findall(PAGE):
+    if mark not in name:
+      continue
+    siblings = [name]
+    for other in re.findall(r"`(\w+)`", text.partition("also ")[2]):
+      old = "query" if "query" in name else "scale"
+      siblings.append(name.replace(old, other))
+    siblings = [x for x in siblings if "post_" not in x]
+    for sibling, values in itertools.product(
+      siblings, itertools.product(*WORDS.values())
+    ):
+      for word, value in zip(WORDS, values, strict=True):
+        sibling = re.sub(rf"(?<![A-Z]){word}(?![A-Z])", value, sibling)
+      shapes[sibling.replace("TASK", "addition")] = letters
+  return shapes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_and_shapes_are_as_documented(kind):
+  fields = {"model.num_decoder_layers": 2, "model.num_encoder_layers": 2}
+  fields = fields if kind == "encoder_decoder" else {}
+  experiment = untrained.experiment("addition", kind, fields)
+  batch = untrained.typed(experiment, "12+34", "56+78")
+  params = jax.eval_shape(lambda: experiment.init(0))
+  _, acts = jax.eval_shape(
+    lambda: experiment.apply(experiment.init(0), {}, batch, "addition")
+  )
+  config = experiment.model.config
+  sizes = {
+    "B": 2,
+    "T": batch.inputs.shape[1],
+    "S": 0 if batch.source is None else batch.source.shape[1],
+    "D": config.emb_dim,
+    "H": config.num_heads,
+    "K": config.emb_dim // config.num_heads,
+    "F": config.mlp_dim,
+    "V": config.vocab_size,
+  }
+  path = lambda keys: jax.tree_util.keystr(keys, simple=True, separator="/")
+  leaves = jax.tree_util.tree_leaves_with_path(params)
+  names = dict(zip(activation_names(acts), jax.tree.leaves(acts), strict=True))
+  for mark, found in (("/", {path(k): x for k, x in leaves}), (".", names)):
+    shapes = documented(mark)
+    assert set(found) <= set(shapes)
+    if kind == "encoder_decoder":  # all that the page names are there
+      missing = {x for x in set(shapes) - set(found) if "encoder" not in x}
+      missing = {x for x in missing if "cross" not in x or "encoder_" not in x}
+      assert not missing
+    for name, x in found.items():
+      assert x.shape == tuple(sizes[y] for y in shapes[name].split()), name
+  name = "decoder.blocks.0.self.weights"
+  assert activation(acts, name).shape == names[name].shape
+  for wrong in ("decoder.blocks.2.before_mlp", "decoder.blocks", "x"):
+    with refuses(f"no activation {wrong!r}", *names):
+      activation(acts, wrong)
+
+
+def test_the_notebook_runs(capsys):
+  notebook = json.loads((DOCS / "example.ipynb").read_text(encoding="utf-8"))
+  names = {}
+  for cell in notebook["cells"]:
+    if cell["cell_type"] == "code":
+      exec(compile("".join(cell["source"]), "example.ipynb", "exec"), names)
+  plt.close("all")
+  answers, exact, figures, *ablated = capsys.readouterr().out.splitlines()
+  assert "1000" in answers and "100000000" in answers
+  assert exact == "{6: 1.0, 20: 1.0}"
+  assert figures == "['cross', 'self']"
+  assert any(float(line.split()[1]) < 1 for line in ablated)
