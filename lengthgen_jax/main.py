@@ -25,8 +25,8 @@ from ml_collections import ConfigDict, config_flags
 from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.errors import Interrupted, UsageError, check, out_of_memory
 
-# Each mode is a module of pipelines/, but "bench" is one of benchmark/. It is
-# imported when it is run, so that --help does not wait for JAX.
+# Each mode is a module of pipelines/. It is imported when it is run, so that
+# --help does not wait for JAX.
 MODES = {
   "train": "train, then evaluate",
   "abc": "interpolate, calibrate, retrain, certify, evaluate",
@@ -318,8 +318,7 @@ def dispatch(mode: str, config: ConfigDict | None, workdir: str | None) -> int:
 
 def mode_function(mode: str) -> Callable[..., int]:
   """Returns the function `run` of a mode, which returns the exit code."""
-  package = "benchmark" if mode == "bench" else "pipelines"
-  return importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
+  return importlib.import_module(f"lengthgen_jax.pipelines.{mode}").run
 
 
 def check_flags(mode: str) -> None:
