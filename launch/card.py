@@ -2,13 +2,15 @@
 
   python launch/card.py --minutes=60
   python launch/card.py --plan
+  python launch/card.py --numerics
 
 It runs these in turn, the most valuable first, until the minutes are over:
 
-  numerics     compares this device's numbers with the CPU's: attention, a
-               training step, and the margin of the certificate of the main
-               job (configs/quickstart.py with --mode=abc)
-  bench        --mode=bench with a few of its benchmarks
+  numerics     compares this device's numbers with the CPU's: the loss and the
+               gradients of training steps, which --numerics does by itself, and
+               the margin of the certificate of the main job
+               (configs/quickstart.py with --mode=abc)
+  bench        --mode=bench with a few configs
   tables       runs of launch/tables.py at the papers' sizes: sorting without a
                hint, with the successor hint and with a temperature; addition
                with ABC, vanilla, and with ABS; sorting in ASEntmax's protocol
@@ -17,21 +19,19 @@ Training that is cut off at the end of the minutes is saved, and the same
 command continues it. Rows of finished runs are archived in --results, as by
 launch/tables.py; archived runs are repeated only if their config has changed or
 rows of their table's probes are missing.
-An estimate of the FLOPs and the memory of each run that is left, in ABC of its
-first stage, is printed first; with --plan, nothing else is done. --dry-run
-makes every run tiny and leaves out the numerics, to try the script on a CPU;
-unless --root and --results say otherwise, all of it goes to runs/card_dry_run.
+An estimate of the FLOPs of each run that is left, in ABC of its first stage, is
+printed first; with --plan, nothing else is done. --dry-run makes every run tiny
+and leaves out the numerics, to try the script on a CPU; unless --root and
+--results say otherwise, all of it goes to runs/card_dry_run.
 """
 
 import argparse
-import datetime
 import json
 import pathlib
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -39,23 +39,22 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
 
-# This process only traces, for estimates; the device is for other processes.
-jax.config.update("jax_platforms", "cpu")
-
-from lengthgen_jax import memory  # noqa: E402
 from lengthgen_jax.attention.lines import of_seed  # noqa: E402
-from lengthgen_jax.benchmark.cases import make_workload  # noqa: E402
-from lengthgen_jax.benchmark.timing import matmul_flops  # noqa: E402
+from lengthgen_jax.config import load_config  # noqa: E402
 from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
 from lengthgen_jax.papers import provenance, runs  # noqa: E402
 from lengthgen_jax.papers.experiments import Run, flags  # noqa: E402
+from lengthgen_jax.pipelines.bench import matmul_flops  # noqa: E402
+from lengthgen_jax.pipelines.runs import make_run  # noqa: E402
 from lengthgen_jax.tasks.dataset import StepSpec  # noqa: E402
 from lengthgen_jax.training.train_step import (  # noqa: E402
-  TrainSpec,
   TrainState,
   draw_batches,
   init_state,
+  loss_fn,
   train_step,
 )
 
@@ -93,26 +92,32 @@ TINY_ABC = {
   "retrain.train.steps": 4,
 }
 TINY_PROBES = {"probe.lengths": (3, 6), "probe.samples": 8}
-MAIN_JOB_FLAG = "--config=configs/quickstart.py"
-# What --mode=bench times here: names of benchmarks, as in bench.only.
-BENCHMARKS = ("papers", "main", "sorting", "evaluate", "lengths")
+MAIN_JOB = "configs/quickstart.py"
+# The configs that --mode=bench times, by the names of its workdirs.
+BENCHED = {
+  "papers": "configs/arithmetic.py:addition,vanilla,released",
+  "main": MAIN_JOB,
+  "lines": "configs/arithmetic.py:addition,nope_window",
+  "sorting": "configs/sorting.py:none,best",
+}
+# The configs of which a training step is compared with the CPU's, with dense
+# attention and along lines, and the greatest relative difference allowed in
+# float32 with precision "highest".
+COMPARED = (BENCHED["main"], BENCHED["lines"])
+TOLERANCE = 1e-4
 
 
 class Estimate(NamedTuple):
-  """An Estimate says how much one seed of a run computes, and how much memory
-  it takes.
+  """An Estimate says how much one seed of a run computes.
 
   Attributes:
     steps: the number of gradient steps.
     flops: the FLOPs of the matrix products of a step, on average over the tasks
       that take turns.
-    num_bytes: a lower bound of the memory of a step and the training state, in
-      bytes.
   """
 
   steps: int
   flops: float
-  num_bytes: int
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -130,6 +135,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
   add("--results", type=pathlib.Path, help="default docs/results")
   add("--parallel", type=int, default=1, metavar="N", help="runs at a time")
   add("--plan", action="store_true", help="only print the estimates")
+  add("--numerics", action="store_true", help="only compare training steps")
   add("--dry-run", action="store_true", help="tiny runs, no numerics")
   args = parser.parse_args(argv)
   folder = pathlib.Path("runs/card_dry_run" if args.dry_run else "runs/card")
@@ -153,6 +159,10 @@ def main(argv: list[str] | None = None) -> int:
     is_valid = 0 < args.minutes < 1e6
     check(is_valid, f"--minutes={args.minutes:g}: must be in (0, 10^6)")
     check(args.parallel > 0, f"--parallel={args.parallel}: must be positive")
+    if args.numerics:
+      return compare()
+    # This process only traces, for estimates; the device is for others.
+    jax.config.update("jax_platforms", "cpu")
     jobs = table_jobs(args.results, args.dry_run)
     print(estimate_table([job.run for job in jobs]), flush=True)
     if args.plan:
@@ -214,11 +224,8 @@ def tiny(run: Run) -> Run:
 
 def estimate(run: Run) -> Estimate:
   """Returns the estimate of a run's first stage, compiling nothing."""
-  config = runs.config_of(run)
-  workload = make_workload(config)
-  experiment = workload.experiment
-  spec = TrainSpec(experiment, workload.train)
-  scaffold = of_seed(workload.scaffold, 0)
+  trained = make_run(runs.config_of(run), pathlib.Path())
+  spec, scaffold = trained.spec, of_seed(trained.scaffold, 0)
   state = jax.eval_shape(partial(init_state, spec), 0)
 
   def take_step(step_spec: StepSpec, state: TrainState) -> Any:
@@ -229,27 +236,67 @@ def estimate(run: Run) -> Estimate:
 
   flops = [
     matmul_flops(jax.make_jaxpr(partial(take_step, step_spec))(state).jaxpr)
-    for step_spec in experiment.step_specs
+    for step_spec in trained.experiment.step_specs
   ]
-  return Estimate(
-    spec.attempt_steps,
-    sum(flops) / len(flops),
-    sum(memory.step_bytes(experiment, is_sparse=False, in_microbatches=False))
-    + memory.tree_bytes(state),
-  )
+  return Estimate(spec.attempt_steps, sum(flops) / len(flops))
 
 
 def estimate_table(table_runs: list[Run]) -> str:
-  """Returns a table, as text, of the estimates of each run, which has one seed:
-  "PFLOP" is of all its steps, "GiB" the lower bound of its memory."""
-  lines = [f"{'run':<44}{'steps':>9}{'TFLOP/step':>12}{'PFLOP':>9}{'GiB':>7}"]
-  for run in table_runs:
-    steps, flops, num_bytes = estimate(run)
+  """Returns a table, as text, of the estimates of each run, which has one seed;
+  "PFLOP" is of all its steps."""
+  lines = [f"{'run':<44}{'steps':>9}{'TFLOP/step':>12}{'PFLOP':>9}"]
+  for table_run in table_runs:
+    steps, flops = estimate(table_run)
     lines.append(
-      f"{run.name:<44}{steps:>9}{flops / 1e12:>12.4f}"
-      f"{steps * flops / 1e15:>9.1f}{num_bytes / 2**30:>7.1f}"
+      f"{table_run.name:<44}{steps:>9}{flops / 1e12:>12.4f}"
+      f"{steps * flops / 1e15:>9.1f}"
     )
   return "\n".join(lines)
+
+
+def compare() -> int:
+  """Prints how a training step's loss and gradients on this device differ from
+  the CPU's; returns the exit code, 1 if they do by more than TOLERANCE."""
+  devices = jax.devices()[0], jax.devices("cpu")[0]
+  print(f"{devices[0].device_kind} beside the CPU, float32, precision highest:")
+  differences = []
+  for config in COMPARED:
+    function, *arguments = loss_and_gradients(config)
+    results = [
+      jax.device_get(jax.jit(function)(*jax.device_put(arguments, device)))
+      for device in devices
+    ]
+    for name, *parts in zip(("loss", "gradients"), *results, strict=True):
+      differences.append(relative_difference(*parts))
+      print(f"{name:<12}{differences[-1]:<12.2e}{config}")
+  return int(not np.max(differences) <= TOLERANCE)  # NaN is too much
+
+
+def loss_and_gradients(config: str) -> tuple:
+  """Returns a function of parameters and lines that returns the loss and the
+  gradients of a training step of a config, and these arguments."""
+  trained = make_run(load_config(config), pathlib.Path())
+  spec, step_spec = trained.spec, trained.experiment.step_specs[0]
+
+  def function(params: dict, scaffold: dict) -> tuple:
+    batches = draw_batches(spec, step_spec, jnp.int32(0), jnp.int32(0))
+    gradient_fn = jax.value_and_grad(loss_fn, has_aux=True)
+    (loss, _), grads = gradient_fn(params, spec, step_spec, batches, scaffold)
+    return loss, grads
+
+  params = jax.jit(trained.experiment.init)(0)
+  return function, params, of_seed(trained.scaffold, 0)
+
+
+def relative_difference(x: Any, y: Any) -> float:
+  """Returns the greatest absolute difference of two pytrees of arrays, divided
+  by the greatest absolute value in the second.
+
+  They have one scale because some gradients are zero but for rounding: softmax
+  does not depend on the key's bias.
+  """
+  x, y = (np.concatenate([*map(np.ravel, jax.tree.leaves(z))]) for z in (x, y))
+  return float(np.abs(x - y).max() / np.abs(y).max())
 
 
 def check_numerics(root: pathlib.Path) -> int:
@@ -257,9 +304,9 @@ def check_numerics(root: pathlib.Path) -> int:
   returns the exit code: 1 if they differ by more than rounding or could not be
   computed, else 0.
 
-  After the table of benchmark/numerics.py, the main job is run on this device,
-  and its certificate is made again on the CPU from the same parameters. All of
-  it runs in other processes, so that this one does not occupy the device.
+  After the table of `compare`, the main job is run on this device, and its
+  certificate is made again on the CPU from the same parameters. All of it runs
+  in other processes, so that this one does not occupy the device.
 
   Args:
     root: the folder of the workdirs "main_job" and "main_job_cpu".
@@ -268,10 +315,12 @@ def check_numerics(root: pathlib.Path) -> int:
     UsageError: the main job or its certificate on the CPU failed, or a
       certificate has no margin.
   """
-  words = [sys.executable, "-m", "lengthgen_jax.benchmark.numerics"]
+  words = [sys.executable, __file__, "--numerics"]
   code = subprocess.run(words, cwd=REPOSITORY, check=False).returncode
   workdir, cpu_workdir = root / "main_job", root / "main_job_cpu"
-  if runs.lengthgen([MAIN_JOB_FLAG, "--mode=abc", f"--workdir={workdir}"]):
+  if runs.lengthgen(
+    [f"--config={MAIN_JOB}", "--mode=abc", f"--workdir={workdir}"]
+  ):
     raise UsageError("the main job failed")
   shutil.rmtree(cpu_workdir, ignore_errors=True)
   shutil.copytree(workdir, cpu_workdir)
@@ -295,26 +344,23 @@ def check_numerics(root: pathlib.Path) -> int:
 
 
 def bench(root: pathlib.Path, dry_run: bool) -> None:
-  """Runs --mode=bench, unless `root`/bench holds its results.
+  """Runs --mode=bench for each of BENCHED, in workdirs of these names in
+  `root`/bench, but for those that are there; in a dry run for the main job.
 
   Raises:
     UsageError: it failed.
   """
-  folder, unfinished = root / "bench", root / "bench_unfinished"
-  if folder.exists():
-    return
-  # If the end of the minutes cut the bench off, all its benchmarks start again.
-  shutil.rmtree(unfinished, ignore_errors=True)
-  fields: dict[str, Any] = {"bench.only": BENCHMARKS}
-  if dry_run:
-    fields = TINY | {"bench.only": ("config",), "bench.repeats": 1}
-  start = time.monotonic()
-  arguments = [MAIN_JOB_FLAG, "--mode=bench", f"--workdir={unfinished}"]
-  if runs.lengthgen([*arguments, *flags(fields)]):
-    raise UsageError("--mode=bench failed")
-  unfinished.rename(folder)
-  elapsed = datetime.timedelta(seconds=round(time.monotonic() - start))
-  print(f"== bench in {elapsed}", flush=True)
+  fields = TINY | {"bench.repeats": 1} if dry_run else {}
+  for name in ("main",) if dry_run else BENCHED:
+    folder, unfinished = root / "bench" / name, root / "bench_unfinished"
+    if folder.exists():
+      continue
+    shutil.rmtree(unfinished, ignore_errors=True)
+    words = [f"--config={BENCHED[name]}", "--mode=bench", *flags(fields)]
+    if runs.lengthgen([*words, f"--workdir={unfinished}"]):
+      raise UsageError("--mode=bench failed")
+    folder.parent.mkdir(exist_ok=True)
+    unfinished.rename(folder)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ from lengthgen_jax.errors import (
   workdir_path,
 )
 
-# Each mode is a module of pipelines/, but "bench" is one of benchmark/. It is
-# imported when it is run, so that --help does not wait for JAX.
+# Each mode is a module of pipelines/. It is imported when it is run, so that
+# --help does not wait for JAX.
 MODES = {
   "train": "train, then evaluate",
   "abc": "interpolate, calibrate, retrain, certify, evaluate",
@@ -329,8 +329,7 @@ def lock(mode: str, folder: pathlib.Path) -> contextlib.AbstractContextManager:
 
 def mode_function(mode: str) -> Callable[..., int]:
   """Returns the function `run` of a mode, which returns the exit code."""
-  package = "benchmark" if mode == "bench" else "pipelines"
-  return importlib.import_module(f"lengthgen_jax.{package}.{mode}").run
+  return importlib.import_module(f"lengthgen_jax.pipelines.{mode}").run
 
 
 def check_flags(mode: str) -> None:

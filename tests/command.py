@@ -152,8 +152,7 @@ def refused(mode: str, config, workdir) -> str:
   """Returns the message of the UsageError with which a mode refuses a
   config."""
   with refuses() as caught:
-    package = "benchmark" if mode == "bench" else "pipelines"
-    module = importlib.import_module(f"lengthgen_jax.{package}.{mode}")
+    module = importlib.import_module(f"lengthgen_jax.pipelines.{mode}")
     module.run(config, workdir)
   return str(caught.value)
 

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from command import REPOSITORY
 
-from lengthgen_jax.benchmark import numerics
-from lengthgen_jax.benchmark.numerics import Computation
 from lengthgen_jax.config import build
 from lengthgen_jax.papers import provenance
+from lengthgen_jax.pretrained import checker
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +29,15 @@ def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
   """It writes bench.json, and archives rows of a run at the papers' size."""
   lengthgen = lambda arguments, **_: command.inside(*arguments).returncode
   monkeypatch.setattr(card.runs, "lengthgen", lengthgen)
+  monkeypatch.setattr(checker, "prove", lambda path: None)  # it takes seconds
   monkeypatch.setattr(card, "RUNS", ("sort-none-tempered-paper",))
   root, results = tmp_path / "root", tmp_path / "results"
   arguments = [f"--root={root}", f"--results={results}", "--dry-run"]
   assert card.main(arguments) == 0
   archive = provenance.read_archive(results / "rows")
   assert archive["sort-none-tempered-paper"].rows
-  assert json.loads((root / "bench" / "bench.json").read_text())["rows"]
+  bench = json.loads((root / "bench" / "main" / "bench.json").read_text())
+  assert bench["rows"]
 
 
 def test_relative_workdirs_are_in_the_current_folder(
@@ -90,41 +91,40 @@ def test_estimates_grow_with_the_batch(card):
   )
   assert small.steps == large.steps == 100_000
   assert large.flops == pytest.approx(2 * small.flops, rel=0.01)
-  assert large.num_bytes > small.num_bytes
 
 
-# lengthgen_jax/benchmark/numerics.py, which the script runs first.
+def test_devices_that_compute_the_same_pass_and_others_do_not(
+  card, monkeypatch, capsys
+):
+  monkeypatch.setattr(card, "COMPARED", ("tests/tiny.py",))
+  monkeypatch.chdir(REPOSITORY)
+  assert card.main(["--numerics"]) == 0
+  _, loss, gradients = capsys.readouterr().out.splitlines()
+  assert loss.split()[:2] == ["loss", "0.00e+00"]
+  assert gradients.split()[:2] == ["gradients", "0.00e+00"]
 
-
-def test_equal_devices_compute_the_same_attention():
-  cpu = jax.devices("cpu")[0]
-  for is_sparse in (False, True):
-    comparison = numerics.compare(numerics.attention(is_sparse), cpu, cpu)
-    assert comparison.is_close and comparison.difference == 0.0
-
-
-def test_a_device_with_other_results_is_reported():
-  """A result that changes from call to call stands for a wrong device."""
-  cpu, calls = jax.devices("cpu")[0], []
+  # A result that changes from call to call stands for a wrong device.
+  calls = []
 
   def drift(x):
     calls.append(1)
     return x + np.float32(1e-3 * len(calls))
 
-  ones = np.ones(3, np.float32)
-  compute_drift = lambda x: (jax.pure_callback(drift, x, x),)
-  drifting = Computation("", compute_drift, (ones,))
-  assert not numerics.compare(drifting, cpu, cpu).is_close
-  nan = Computation("", lambda x: (jnp.log(-x),), (ones,))
-  assert not numerics.compare(nan, cpu, cpu).is_close
+  drifting = lambda x: (x, jax.pure_callback(drift, x, x))
+  for wrong in (drifting, lambda x: (x, jnp.log(-x))):
+    wrong_case = wrong, np.ones(3, np.float32)
+    monkeypatch.setattr(
+      card, "loss_and_gradients", lambda _, case=wrong_case: case
+    )
+    assert card.main(["--numerics"]) == 1
 
 
-def test_gradients_that_are_zero_but_for_rounding_may_differ():
+def test_gradients_that_are_zero_but_for_rounding_may_differ(card):
   """On one device the gradient of a key's bias was 6e-12, on another 0, beside
   others of 0.1: that is rounding. The loss has a scale of its own."""
   gradients = {"kernel": np.float32([0.1, 0.2]), "key_bias": np.float32(6e-12)}
   rounded = gradients | {"key_bias": np.float32(0.0)}
   wrong = gradients | {"kernel": np.float32([0.1, 0.201])}
-  assert numerics.relative_difference(rounded, gradients) < 1e-9
-  difference = numerics.relative_difference(wrong, gradients)
+  assert card.relative_difference(rounded, gradients) < 1e-9
+  difference = card.relative_difference(wrong, gradients)
   assert difference == pytest.approx(5e-3, rel=1e-3)

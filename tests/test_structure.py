@@ -53,11 +53,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | {"memory", "pretrained"},
   "pretrained": {"errors", "attention", "config", "experiment"},
   "papers": {"errors", "config", "pipelines", "probes", "results", "origin"},
-  "benchmark": MODEL
-  | LEAVES
-  | {"evaluation", "config", "training"}
-  | {"pipelines", "memory", "results"},
-  "main": {"errors", "config", "pipelines", "benchmark", "hosts"}
+  "main": {"errors", "config", "pipelines", "hosts"}
   | {"compilation", "stopwatch", "pretrained"},
   "__main__": {"main"},
   "__init__": {"pipelines"},

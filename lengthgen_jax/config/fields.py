@@ -571,16 +571,10 @@ READING_FIELDS = {
   },
   # timing (--mode=bench)
   "bench": {
-    "only": (),  # names in lengthgen_jax/benchmark/cases.py; () = all
-    # runs of each case, of which the median counts
+    # timed calls of each case, of which the median counts
     "repeats": Field(5, POSITIVE),
-    # seconds after which no case is started
-    "budget": Field(900.0, POSITIVE),
-    # decimal digits
-    "lengths": Field((60, 200, 1000, 3000, 10_000), integers(1)),
-    # numbers of CPUs in the comparison with PyTorch; larger ones than there are
-    # are left out
-    "threads": Field((1, 2), integers(1)),
+    # whether a trace of jax.profiler is written to W/trace
+    "trace": False,
   },
   "eval": {
     # in decimal digits or items

@@ -1,2 +1,2 @@
-"""The pipelines: a module with a function `run` for each --mode but "bench"
-(benchmark/bench.py), and what these modules share."""
+"""The pipelines: a module with a function `run` for each --mode, and what these
+modules share."""

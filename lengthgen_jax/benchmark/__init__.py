@@ -1,1 +1,0 @@
-"""Benchmarks, which time this program on the device at hand."""
