@@ -295,8 +295,10 @@ def relative_difference(x: Any, y: Any) -> float:
   They have one scale because some gradients are zero but for rounding: softmax
   does not depend on the key's bias.
   """
-  x, y = (np.concatenate([*map(np.ravel, jax.tree.leaves(z))]) for z in (x, y))
-  return float(np.abs(x - y).max() / np.abs(y).max())
+  flat = lambda tree: np.concatenate(
+    [np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(tree)]
+  )
+  return float(np.abs(flat(x) - flat(y)).max() / np.abs(flat(y)).max())
 
 
 def check_numerics(root: pathlib.Path) -> int:

@@ -80,7 +80,7 @@ def test_one_command_times_what_its_config_does(tmp_path, monkeypatch):
     "decoding, length 5",
   ]
   config = command.get_config()
-  rows = config.data.widths[-1] + 1  # with `&`
+  rows = config.data.train_length + 2 + 1  # with `&`
   assert step["name"] == "training step" and step["flops"] > 1e6
   assert step["rows"] == config.train.batch_size * rows
   assert [row["rows"] for row in tests[1::2]] == [6, 8]  # digits, slack, `&`

@@ -138,8 +138,12 @@ def training_steps(
         # The round stands for the step: which examples are drawn does not
         # change the time.
         batches = draw_batches(spec, step_spec, jnp.int32(0), index)
-        *learned, _ = train_step(spec, step_spec, *learned, batches, scaffold)
-      return tuple(learned)
+        params, opt_state = learned
+        params, opt_state, _ = train_step(
+          spec, step_spec, params, opt_state, batches, scaffold
+        )
+        learned = params, opt_state
+      return learned
 
     return jax.lax.fori_loop(0, rounds, train_round, learned)
 
