@@ -31,7 +31,7 @@ def write(folder, model, name="model"):
   np.savez(path, **arrays)
   digest = hashlib.sha256(path.read_bytes()).hexdigest()
   card = {"config": config, "sha256": digest}
-  path.with_suffix(".json").write_text(json.dumps(card))
+  path.with_suffix(".json").write_text(json.dumps(card), encoding="utf-8")
   return path
 
 
@@ -39,6 +39,8 @@ def config_of(task, kind, layers=1, heads=2, emb_dim=8, mlp_dim=8):
   """A config with every field that the checker reads."""
   return {
     "task": task,
+    "seeds": [0],
+    "hints": [],
     "model": {
       "kind": kind,
       "norm": "pre",
@@ -59,6 +61,7 @@ def config_of(task, kind, layers=1, heads=2, emb_dim=8, mlp_dim=8):
     "attention": {"normalizer": "softmax", "alpha": 1.5},
     "bias": {
       "kind": "file",
+      "file": "",
       "allow_leak": False,
       "learned_scale": False,
       "scale": 1.0,
@@ -71,6 +74,17 @@ def config_of(task, kind, layers=1, heads=2, emb_dim=8, mlp_dim=8):
     "dyck": {"brackets": "()[]", "bound": 2, "answer": "states"},
     "permutations": {"group": "S3", "answer": "states"},
   }
+
+
+def names_of(task, kind):
+  """The arrays lines/schema and lines/meta of a model."""
+  prompt = list("ab"[: task.num_operands]) if task.marks else ["items"]
+  in_decoder = [""] * len(prompt) if kind == "encoder_decoder" else prompt
+  sites = {"self": [*in_decoder, "target", "start"]}
+  if kind == "encoder_decoder":
+    sites |= {"cross": prompt, "encoder": prompt}
+  meta = np.array(json.dumps({"seeds": [0], "sites": sites}))
+  return {"lines/schema": np.int32(2), "lines/meta": meta}
 
 
 def lines_of(site, heads, layers=1):
@@ -94,9 +108,7 @@ def lines_of(site, heads, layers=1):
       arrays["valid"][:, :, h, k] = True
       for name, value in zip(checker.Line._fields, line, strict=True):
         arrays[name][:, :, h, k] = value
-  arrays = {f"{site}_{name}": x for name, x in arrays.items()}
-  arrays |= {"schema": np.array(1), "meta": np.array("{}")}
-  return {f"lines/{name}": x for name, x in arrays.items()}
+  return {f"lines/{site}_{name}": x for name, x in arrays.items()}
 
 
 def table_model(task, kind):
@@ -179,6 +191,7 @@ def table_model(task, kind):
   anchor = RIGHT if stated_task.directions[0][0] < 0 else LEFT
   same_column_line = (stated_task.num_operands, 0, anchor, 1, 0, 0.0)
   arrays |= lines_of(site, [[same_column_line], []])
+  arrays |= names_of(stated_task, kind)
   if kind == "encoder_decoder":
     arrays |= lines_of("self", [[], []])
   return arrays, config
@@ -284,14 +297,30 @@ def renamed_task(arrays, config):
     arrays[name.replace("parity", "successor")] = arrays.pop(name)
 
 
-def cast_scale(dtype):
-  """A change of the type of a parameter."""
+def cast(name, dtype):
+  """A change of the type of an array."""
 
   def change(arrays, config):
-    name = "params/decoder_norm/scale"
     arrays[name] = arrays[name].astype(dtype)
 
   return change
+
+
+def valid_is_two(arrays, config):
+  name = "lines/cross_valid"
+  arrays[name] = 2 * arrays[name].astype(np.int8)
+
+
+def broadcast_lines(arrays, config):
+  """Two heads of one shape, but for one field that has a single one."""
+  name = "lines/cross_value"
+  arrays[name] = arrays[name][:, :, :1]
+
+
+def overflowing_padding(arrays):
+  """PAD, which no row reads, has a constant state: its deviation is nothing
+  beside its mean, so that rounding can turn it into anything."""
+  arrays[EMBEDDING][14] = 2.0**15
 
 
 def far_from_zero(arrays, config):
@@ -338,7 +367,12 @@ MUTANTS = {
   "one pair of tokens is not seen": ("fails", set_entries(WO, 0, 0.0)),
   "the end token's answer": ("fails", set_entries(WO, -2, 0.0)),
   "a permuted vocabulary": ("fails", reversed_axis(EMBEDDING, 0)),
-  "a token like another": ("fails", set_entries(EMBEDDING, 0, 1.0)),
+  "a token like another": (
+    "fails",
+    lambda arrays, _: set_entries(EMBEDDING, 0, arrays[EMBEDDING][1])(
+      arrays, _
+    ),
+  ),
   "a start token like a bit": ("fails", set_entries(EMBEDDING, (12, 12), -1.0)),
   "an output that is always preferred": (
     "fails",
@@ -359,14 +393,45 @@ MUTANTS = {
   ),
   "a factor on the bias": ("refused", change_config("bias", scale=2.0)),
   "a bias of matrices": ("refused", drop_array("lines/schema")),
+  "lines without a meta": ("refused", drop_array("lines/meta")),
+  "a meta that names nothing": (
+    "refused",
+    lambda arrays, _: arrays.update({"lines/meta": np.array("{}")}),
+  ),
+  "lines of another seed": ("refused", lambda _, c: c.update(seeds=[1])),
+  "lines of a site that there is not": (
+    "refused",
+    lambda arrays, _: arrays.update(lines_of("encoder", [[], []])),
+  ),
+  "a field of lines in int8": ("refused", cast("lines/cross_intercept", "i1")),
+  "a valid that is 2": ("refused", valid_is_two),
+  "a field of lines that would be broadcast": ("refused", broadcast_lines),
+  "a field with a dot in its name": (
+    "refused",
+    lambda _, config: config.update({"bias.closed": -9.0}),
+  ),
+  "a field with a dot in a section that has no effect": (
+    "refused",
+    lambda _, config: config.update(train={"bias.closed": -9.0}),
+  ),
+  "an unknown section": ("refused", lambda _, c: c.update(experts={})),
+  "a number where there is a truth value": (
+    "refused",
+    change_config("bias", learned_scale=0),
+  ),
+  "hints": ("refused", lambda _, config: config.update(hints=["carry"])),
   "a state that overflows": (
     "refused",
     multiply({EMBEDDING: 2.0**100, WO: 2.0**100}),
   ),
+  "what no row reads overflows": (
+    "refused",
+    lambda arrays, _: overflowing_padding(arrays),
+  ),
   "weights that a processor may take for zero": (
     "undecided",
     multiply(
-      {"params/decoder_norm/scale": 2.0**39, f"{HEAD}/kernel": 2.0**-140}
+      {"params/decoder_norm/scale": 2.0**15, f"{HEAD}/kernel": 2.0**-140}
     ),
   ),
   "a stronger line far to the left": ("fails", second_line(intercept=12)),
@@ -446,8 +511,8 @@ MUTANTS = {
   ),
   "a parameter of another shape": ("refused", transposed_wo),
   "a parameter that is no number": ("refused", set_entries(WO, (0, 0), np.nan)),
-  "float64": ("refused", cast_scale(np.float64)),
-  "float16": ("refused", cast_scale(np.float16)),
+  "float64": ("refused", cast("params/decoder_norm/scale", np.float64)),
+  "float16": ("refused", cast("params/decoder_norm/scale", np.float16)),
   "another task": ("fails", renamed_task),
   "the head of another task": ("refused", lambda _, c: c.update(task="copy")),
   "an unknown task": ("refused", lambda _, c: c.update(task="sort")),
@@ -743,7 +808,7 @@ def test_lines_to_the_short_operand_of_a_grid(tmp_path):
   and above the first layer of a single sequence the state of a row."""
   arrays, config = cached_table_model("parity", "encoder_decoder")
   path = write(tmp_path, (arrays, config))
-  model = checker.Model(path)
+  model = checker.Model(*checker.read(path))
   config = config_of("multiply_long", "encoder_decoder")
   model.task = checker.make_task(config)
 
@@ -876,10 +941,12 @@ def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
   experiment = untrained.build(config)
   params = untrained.params(experiment)
   config_dict = json.loads(json.dumps(config.to_dict(), default=list))
-  arrays = all_kinds_of_lines(checker.make_task(config_dict), kind)
+  stated_task = checker.make_task(config_dict)
+  arrays = all_kinds_of_lines(stated_task, kind) | names_of(stated_task, kind)
   flat = flatten_dict(params, sep="/")
   stored = {f"params/{name}": np.asarray(x) for name, x in flat.items()}
   config_dict["bias"]["kind"] = "file"  # as in an exported card
+  config_dict["seeds"] = [0]
   path = write(tmp_path, (arrays | stored, config_dict))
   text, width = EXAMPLES[task]
   parsed = [experiment.task.parse(text)]
@@ -895,7 +962,7 @@ def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
     params, of_seed(scaffold, 0), batch, head=task
   )
 
-  model = checker.Model(path)
+  model = checker.Model(*checker.read(path))
   grid = task == "multiply_long"
   last = width[0] if grid else experiment.task.output_size(width) - 1
   layout = checker.Layout(model, last, width[1] if grid else 0)
@@ -1149,3 +1216,12 @@ def test_the_bounds_hold_for_coarse_arithmetic(tmp_path, monkeypatch):
     exact, bound = model.mlp("decoder_0/mlp", *hidden, is_tight)
     change = np.linalg.norm(y - exact, axis=1)
     assert (change <= bound).all() and (change > 1e-3 * bound).all()
+
+
+def test_what_is_proved_of_damaged_files_is_right():
+  import checker_fuzz
+
+  table = checker_fuzz.hunt(0, 40)
+  assert not table["proved and wrong"], table
+  # The draws are of both kinds: files that are refused, and others.
+  assert table["refused"] > 15 and table["proved and right"] > 5

@@ -59,9 +59,12 @@ def copied(exported, tmp_path):
   return tmp_path / "tiny"
 
 
-def rewrite(path: pathlib.Path, card=None, change_arrays=None) -> None:
-  """Updates fields of the card, or changes the arrays and their checksum."""
+def rewrite(path, card=None, change_arrays=None, change_config=None) -> None:
+  """Updates fields of the card, or changes its config, or the arrays and their
+  sha256."""
   saved = json.loads(path.with_suffix(".json").read_text())
+  if change_config is not None:
+    change_config(saved["config"])
   if change_arrays is not None:
     with np.load(path.with_suffix(".npz")) as file:
       arrays = dict(file)
@@ -92,7 +95,7 @@ def test_models_of_the_package_are_small_and_travel_in_a_wheel():
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_model_of_the_package_answers(name):
   loaded = lengthgen_jax.load(name)
-  card = files.read_card(name)
+  card, _ = files.read(name)
   leaves = jax.tree.leaves(loaded.model.params)
   assert card["name"] == name and card["task"] == loaded.config.task
   assert card["parameters"] == sum(leaf.size for leaf in leaves)
@@ -110,7 +113,7 @@ def test_a_model_of_the_package_answers(name):
 
 
 def has_few_cases(name):
-  certificate = files.read_card(name)["certificate"]
+  certificate = files.read(name)[0]["certificate"]
   return certificate is not None and certificate["cases"] <= MAX_CASES
 
 
@@ -118,7 +121,7 @@ def has_few_cases(name):
 def test_the_certificate_of_a_model_of_the_package_is_made_again(
   name, tmp_path
 ):
-  loaded, kept = lengthgen_jax.load(name), files.read_card(name)["certificate"]
+  loaded, kept = lengthgen_jax.load(name), files.read(name)[0]["certificate"]
   fields = certify.certify_model(loaded.config.certify, loaded.model, tmp_path)
   assert fields["value"] == 1 and fields["share"] < 1
   assert fields["cases"] == kept["cases"]
@@ -146,6 +149,9 @@ def test_the_table_says_which_checkers_proved_a_model():
   assert models.proof(card(wrong, second)) == "∀¹ second"
   assert models.proof(card(wrong, None)) == "measured"
   assert models.proof(card(None, None)) == "measured"
+  assert models.proof(card(files.OTHER_MODEL, None)) == (
+    "certificate is of another model"
+  )
   assert models.smallest_margin(card(None, None)) is None
 
 
@@ -216,7 +222,7 @@ def test_output_heads_of_hints_are_not_exported():
   params = untrained.params(untrained.build(config))
   idle = "logits_dense_sort_fill"
   assert idle in params
-  alone = export.config_of(config, 0, "sort")
+  alone = export.config_of(config, 0)
   assert alone.hints == () and alone.bias.kind == "none"
   kept = export.used_params(params, untrained.build(alone))
   assert set(params) - set(kept) == {idle}
@@ -374,6 +380,25 @@ def first_kernel(arrays: dict) -> str:
   return next(name for name in arrays if name.endswith("query/kernel"))
 
 
+def cast(name, dtype):
+  """A change of the type of an array, which a function may name."""
+
+  def change(arrays):
+    key = name(arrays) if callable(name) else name
+    arrays[key] = arrays[key].astype(dtype)
+
+  return change
+
+
+def one_layer_for_all(field):
+  """A change of a field of lines to one that numpy would broadcast."""
+
+  def change(arrays):
+    arrays[f"lines/{field}"] = arrays[f"lines/{field}"][:, :, :1]
+
+  return change
+
+
 @pytest.mark.parametrize(
   ("change", "message"),
   [
@@ -381,18 +406,54 @@ def first_kernel(arrays: dict) -> str:
     (lambda x: x.update({"params/extra": np.ones(3)}), "has unknown extra"),
     (lambda x: x.update({first_kernel(x): np.ones((2, 2))}), "(2, 2), not"),
     (lambda x: x.pop("lines/self_anchor"), "self has no anchor"),
+    (lambda x: x.update(extra=np.ones(3)), "unknown array extra"),
+    (lambda x: x.update({"lines/x": np.ones(3)}), "no such array"),
+    (cast(first_kernel, np.float64), "not float32"),
+    (cast("lines/self_intercept", np.int8), "not int32"),
+    (cast("lines/self_valid", np.int8), "not bool"),
+    (lambda x: x.update({"lines/meta": np.array("{}")}), "no seeds"),
+    (lambda x: x.pop("lines/schema"), "schema"),
+    (one_layer_for_all("self_value"), "lines/self_value: is float32"),
+    (lambda x: x["lines/self_intercept"].fill(1 << 30), "too large a number"),
+    (lambda x: x[first_kernel(x)].fill(np.nan), "not finite"),
   ],
 )
-def test_arrays_of_another_model_are_refused(change, message, copied):
+def test_arrays_of_another_form_or_model_are_refused(change, message, copied):
   rewrite(copied, change_arrays=change)
   with refuses(message):
     lengthgen_jax.load(copied)
 
 
+@pytest.mark.parametrize("section", ["", "train"])
+def test_a_config_with_a_dot_in_a_name_is_refused(section, copied):
+  def add(config):
+    (config[section] if section else config).update({"bias.closed": -9.0})
+
+  rewrite(copied, change_config=add)
+  with refuses("'bias.closed' is no plain name"):
+    lengthgen_jax.load(copied)
+
+
+def test_a_certificate_of_another_model_is_none(tmp_path):
+  """A damaged model beside the card of a proved one."""
+  for end in (".npz", ".json"):
+    source = (files.FOLDER / "parity").with_suffix(end)
+    (tmp_path / f"parity{end}").write_bytes(source.read_bytes())
+  path = tmp_path / "parity"
+  card, _ = files.read(str(path))
+  assert models.proof(card) == "∀"
+  rewrite(path, change_arrays=lambda x: x[first_kernel(x)].fill(0))
+  assert lengthgen_jax.load(path).certificate == files.OTHER_MODEL
+  card, _ = files.read(str(path))
+  assert card["second_checker"] is None
+  line = models.table([card]).splitlines()[-1]
+  assert "∀" not in line and "certificate is of another model" in line
+
+
 @pytest.mark.parametrize(
   ("card", "words"),
   [
-    ({"format": 2}, ("format version 2", "reads 1")),
+    ({"format": 1}, ("format version 1", "reads 2")),
     ({"config": {"momentum": 1}}, ("another version", "momentum")),
   ],
 )
@@ -402,7 +463,7 @@ def test_a_card_of_another_version_is_refused(card, words, copied):
   assert all(word in line for word in words)
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"format": 1}'])
+@pytest.mark.parametrize("text", ["[]", "{", '{"format": 2}'])
 def test_a_file_that_is_no_card_is_refused(text, copied):
   copied.with_suffix(".json").write_text(text)
   with refuses(f"{copied}.json"):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
+from lengthgen_jax.coordinates import PAD
 from lengthgen_jax.attention.kernel import SparseBias
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import ModelConfig
@@ -56,9 +57,14 @@ def greedy(
     return decode_rows(experiment, params, part, memory, site_inputs, cache)
 
   # Keys of the rows after the prompt are written again before any row sees
-  # them; an encoder-decoder's prompt is its start token.
+  # them, and until then no line leads from them: a weight of 0 hides a number,
+  # but no NaN. An encoder-decoder's prompt is its start token.
   is_prompt = jnp.arange(size) <= first
-  prompt = batch._replace(inputs=jnp.where(is_prompt, batch.inputs, task.pad))
+  segment = jnp.where(is_prompt, batch.rows.segment, PAD)
+  prompt = batch._replace(
+    inputs=jnp.where(is_prompt, batch.inputs, task.pad),
+    rows=batch.rows._replace(segment=segment),
+  )
   prompt = prompt if batch.source is None else select_rows(prompt, 0, 1)
   logits, cache = decode_part(prompt, empty_cache(model.config, count, size))
   first_token = jnp.take(logits, first, axis=1).argmax(-1).astype(jnp.int32)

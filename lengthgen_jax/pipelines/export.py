@@ -18,7 +18,6 @@ from ml_collections import ConfigDict
 from lengthgen_jax import stopwatch
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import SiteLines
-from lengthgen_jax.certify.certificate import checksum
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.evaluation.trained import Model, best
@@ -71,24 +70,23 @@ def run(
   with file_errors(f"{folder / workdir.ORIGIN}: cannot be read"):
     origin = json.loads((folder / workdir.ORIGIN).read_text(encoding="utf-8"))
   results = records.read_results(folder / "results.jsonl")
-  card, exported = exported_model(stage.config, model, path.name)
+  card, arrays = exported_model(stage.config, model)
   certificate = certificates.get(model.seed)
   if certificate is not None:
-    # Without the parameters of hints, the checksum is another one.
     certificate = {
       name: value
       for name, value in certificate.items()
       if name not in (*LONG_FIELDS, SECOND)
-    } | {"checksum": checksum(exported)}
+    }
   card |= {
     "data_sheet": {name: origin[name] for name in ORIGIN_FIELDS}
     | data_sheet(stage, model, results),
     "certificate": certificate,
     SECOND: certificates.get(model.seed, {}).get(SECOND),
   }
-  files.write(path, card, exported.params, bias_arrays(exported))
+  files.write(path, card, arrays)
   # A name with a slash is a file, one without is a model of the package.
-  written_card = files.read_card(f"{path.parent}/{path.name}")
+  written_card, _ = files.read(f"{path.parent}/{path.name}")
   print(
     f"seed {model.seed}, step {model.step}: {written_card['parameters']:,}"
     f" parameters, {written_card['bytes']:,} bytes"
@@ -112,31 +110,30 @@ def second_opinion(config: ConfigDict, model: Model) -> dict[str, Any]:
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / "model"
     try:
-      card, exported = exported_model(config, model, path.name)
+      card, arrays = exported_model(config, model)
       card |= dict.fromkeys(("data_sheet", "certificate", SECOND))
-      files.write(path, card, exported.params, bias_arrays(exported))
+      files.write(path, card, arrays)
     except UsageError as reason:
       return {"verdict": "refused", "text": f"refused: {reason}"}
     return checker.prove_or_refuse(path.with_suffix(".npz"))
 
 
 def exported_model(
-  config: ConfigDict, model: Model, name: str
-) -> tuple[dict[str, Any], Model]:
-  """Returns the card of a model so far, and the model as it is exported.
+  config: ConfigDict, model: Model
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+  """Returns the card of a model so far, and the arrays of its file.
 
-  The card has "task", "family" and "config" alone. The exported model lacks the
-  output heads of hints.
+  The card has "task", "family" and "config" alone. The arrays lack the output
+  heads of hints.
 
   Args:
     config: the config of the stage that trained the model.
     model: the model.
-    name: NAME of the file NAME.npz that will hold its bias.
 
   Raises:
-    UsageError: its parameters are not float32.
+    UsageError: its parameters are not float32, or its bias is a matrix.
   """
-  exported_config = config_of(config, model.seed, name)
+  exported_config = config_of(config, model.seed)
   experiment = build.build(exported_config)
   params = used_params(model.params, experiment)
   card = {
@@ -144,7 +141,8 @@ def exported_model(
     "family": experiment.kind,
     "config": json.loads(exported_config.to_json_best_effort()),
   }
-  return card, dataclasses.replace(model, experiment=experiment, params=params)
+  exported = dataclasses.replace(model, experiment=experiment, params=params)
+  return card, files.to_arrays(params, bias_arrays(exported))
 
 
 def choose(
@@ -179,16 +177,16 @@ def choose(
   return best(models)
 
 
-def config_of(config: ConfigDict, seed: int, name: str) -> ConfigDict:
+def config_of(config: ConfigDict, seed: int) -> ConfigDict:
   """Returns the config of an exported model.
 
   Args:
     config: the config of the stage that trained it.
     seed: its only seed.
-    name: NAME of the file NAME.npz that will hold its bias.
 
   Returns:
-    A config without hints, so that the model has no output heads of theirs.
+    A config without hints, so that the model has no output heads of theirs. Its
+    bias.file is empty: the file of the model has its bias.
   """
   config = copy.deepcopy(config)
   has_bias = config.bias.kind != "none"
@@ -198,7 +196,7 @@ def config_of(config: ConfigDict, seed: int, name: str) -> ConfigDict:
     "hints": (),
     "mixing.weights": (),
     "bias.kind": "file" if has_bias else "none",
-    "bias.file": f"{name}.npz" if has_bias else "",
+    "bias.file": "",
   }
   config.update_from_flattened_dict(changes)
   return config

@@ -6,7 +6,7 @@ from lengthgen_jax.results import records, tables
 
 def run() -> int:
   """Prints a table of the models; returns the exit code."""
-  print(table([files.read_card(name) for name in files.names()]))
+  print(table([files.read(name)[0] for name in files.names()]))
   return 0
 
 
@@ -32,8 +32,11 @@ def proof(card: dict) -> str:
   """Returns how it is known that a model is right at every length.
 
   That is "∀" if both checkers proved it, "∀¹" and the name of the checker
-  ("certify" or "second") if one did, and "measured" if it is not proved.
+  ("certify" or "second") if one did, and "measured" if it is not proved; or
+  that the certificate is of another model.
   """
+  if card["certificate"] == files.OTHER_MODEL:
+    return files.OTHER_MODEL["verdict"]
   names = records.proved_by(card["certificate"], card["second_checker"])
   if len(names) == len(records.CHECKERS):
     return "∀"

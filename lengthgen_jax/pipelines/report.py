@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax.config.files import CHANGEABLE
 from lengthgen_jax.errors import UsageError, check, file_errors
+from lengthgen_jax.pretrained import files as pretrained
 from lengthgen_jax.results import figures, html_report, records, tables
 from lengthgen_jax.results.records import of_metric
 
@@ -59,11 +60,19 @@ def write_report(root: pathlib.Path) -> str:
       folder cannot be written.
   """
   rows, configs = read_runs(root)
+  unproved = [name for name in configs if is_of_other_model(configs[name])]
+  rows = [
+    row
+    for row in rows
+    if row["metric"] != "certified" or row["run"] not in unproved
+  ]
   exact_rows, edit_rows = of_metric(rows, "em"), of_metric(rows, "edit")
   check(
     exact_rows, f"--workdir={root}: no results.jsonl with exact match below it"
   )
   missing = missing_results(exact_rows, configs)
+  verdict = pretrained.OTHER_MODEL["verdict"]
+  missing += [f"{name}: {verdict}" for name in unproved]
   run_tables = [tables.runs_grid(rows)]
   paragraphs = [tables.to_markdown(run_tables[0])]
   if edit_rows:
@@ -114,6 +123,17 @@ def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
       raise UsageError(f"{file}: cannot be read (it is no config)") from error
     configs[str(file.parent.relative_to(root))] = config
   return rows, configs
+
+
+def is_of_other_model(config: dict) -> bool:
+  """Returns whether a run is that of a pretrained model, with a card whose
+  certificate is of another one."""
+  try:
+    model = config.get("pretrained")
+    card = pretrained.read(model)[0] if model else {}
+  except UsageError:  # it was moved, or replaced by what is no model
+    return False
+  return card.get("certificate") == pretrained.OTHER_MODEL
 
 
 def seeds_and_lengths(config: dict) -> tuple[set[int], set[int]]:

@@ -470,7 +470,7 @@ def _pretrained_stage(config: ConfigDict, workdir: pathlib.Path) -> Stage:
     f"eval.checkpoint={checkpoint!r}: --model={config.pretrained} has"
     f" {exported_checkpoint!r} alone",
   )
-  card = pretrained.read_card(config.pretrained)
+  card, _ = pretrained.read(config.pretrained)
   run = runs.make_run(config, workdir)
   certificates, name = read_certificates(workdir), card["data_sheet"]["stage"]
   return Stage(name, config, (run,), 1, (), certificates)
@@ -478,7 +478,7 @@ def _pretrained_stage(config: ConfigDict, workdir: pathlib.Path) -> Stage:
 
 def _pretrained_model(config: ConfigDict, run: loop.Run) -> trained.Model:
   """Returns the model of a pretrained stage."""
-  sheet = pretrained.read_card(config.pretrained)["data_sheet"]
+  sheet = pretrained.read(config.pretrained)[0]["data_sheet"]
   return trained.Model(
     run.experiment,
     lines.of_seed(run.scaffold, 0),
@@ -542,7 +542,8 @@ class LoadedModel:
   Attributes:
     model: the model with its parameters, lines and experiment.
     config: the whole config of the stage that trained it.
-    certificate: what --mode=certify found; None if the model was not certified.
+    certificate: what --mode=certify found; None if the model was not certified,
+      and `pretrained.files.OTHER_MODEL` if a card's is of another model.
     data_sheet: how a pretrained model was made, and its test results; None for
       a model that was trained in a workdir.
   """
@@ -609,7 +610,7 @@ def load(
   )
   model = trained.best(list(models.values())) if seed is None else models[seed]
   if config.pretrained:
-    card = pretrained.read_card(config.pretrained)
+    card, _ = pretrained.read(config.pretrained)
     sheet = card["data_sheet"]
     return LoadedModel(model, chosen.config, card["certificate"], sheet)
   certificate = valid_certificates([model], workdir).get(model.seed)

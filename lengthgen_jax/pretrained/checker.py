@@ -20,26 +20,36 @@ import json
 import pathlib
 import re
 import sys
+import zipfile
 from collections import namedtuple
 
 import numpy as np
 
-# 1. The model, and the conditions. NAME=VALUES must hold; NAME= is not checked,
-# because it has no effect, is read below or follows from the arrays.
-SETTINGS = """model.norm=pre model.norm_kind=layer model.dense_bias=True
-model.activation=relu model.dtype=float32 model.precision=highest bias.file=
-model.kind=encoder_decoder|decoder_only positions.kind=none model.emb_dim=
-temperature.kind=none attention.normalizer=softmax attention.alpha=
-bias.kind=file bias.allow_leak=False bias.learned_scale=False bias.scale=1.0
-bias.closed= model.num_heads= model.mlp_dim= model.num_encoder_layers=
-bias.sides= model.num_decoder_layers= model.dropout_rate=
+# 1. The file, and the conditions. NAME=VALUES must hold, in JSON; NAME= is not
+# checked, because it has no effect, is read below or follows from the arrays.
+SETTINGS = """model.norm="pre" model.norm_kind="layer" model.dense_bias=true
+model.activation="relu" model.dtype="float32" model.precision="highest"
+model.kind="encoder_decoder"|"decoder_only" model.num_encoder_layers=
+model.num_decoder_layers= model.emb_dim= model.num_heads= model.mlp_dim=
+model.dropout_rate= positions.kind="none" positions.segments=true|false
 positions.cyclic_period= positions.source_anchor= positions.table=
-positions.random_start= bias.window= positions.segments= temperature.initial=
-temperature.stretch= bias.windowed_encoder="""
-PARAMETER = r"""(token|segment)_embedder/embedding|(decoder_norm|decoder_\d+/
-pre_\w+_layer_norm)/(scale|bias)|(logits_dense_\w+|decoder_\d+/(mlp/w[io]|
-(self|cross)_attention/(query|key|value|out)))/(kernel|bias)"""
+positions.random_start= temperature.kind="none" temperature.initial=
+temperature.stretch= attention.normalizer="softmax" attention.alpha=
+bias.kind="file" bias.file="" bias.allow_leak=false bias.learned_scale=false
+bias.scale=1.0 bias.closed= bias.window= bias.sides= bias.windowed_encoder="""
+# What else a config may have: the task's section, and what has no effect.
+OTHERS = """task seeds hints data method overrides registered_by pretrained mesh
+compile_cache mixing initial train checkpoint calibration abc retrain finetune
+certify probe bench eval arithmetic multiply_long sort increment modular
+permutations dyck copying mqmtar"""
 Line = namedtuple("Line", "row_segment segment anchor matrix intercept value")
+# By field of lines, as they are in the file: the type, and the number of axes
+# of A entries.
+FIELDS = {
+  **dict.fromkeys(("row_segment", "segment", "anchor"), ("<i4", 0)),
+  **{"matrix": ("<i4", 2), "intercept": ("<i4", 1), "value": ("<f4", 0)},
+  **{"valid": ("|b1", 0), "transparent": ("|b1", 0)},
+}
 LEFT, RIGHT = 0, 1  # anchors
 PROJECTIONS = "query", "key", "value"
 # The most row classes of a model, and contexts of a row.
@@ -49,10 +59,12 @@ CHUNK_SIZE = 1 << 10  # contexts that are evaluated at once
 SMALL_SHARE = 0.25
 # Unit roundoff of float32; 2^-20 of it covers the float64 roundings of bounds.
 UNIT = 2.0**-24 * (1 + 2.0**-20)
-# The error of exp and rsqrt in units in the last place, and what underflow can
-# change.
+# The error of exp and rsqrt in units in the last place, and more than underflow
+# can change.
 ULPS, TINY = 4, 2.0**-60
-HUGE = 2.0**40  # bounds parameters and states, so that nothing can overflow
+# Parameters, the values of lines, and hidden states are smaller than these.
+MAX_PARAMETER, MAX_VALUE, MAX_STATE = 2.0**16, 2.0**100, 2.0**40
+MAX_INPUTS = 1 << 11  # of a layer
 NORM_SLACK = 1 + 1e-9  # for the roundings of float64 in a norm
 gamma = lambda n: n * UNIT / (1 - n * UNIT)  # the relative error of n roundings
 l2 = lambda x: np.sqrt(np.einsum("...d,...d->...", x, x))  # the Euclidean norm
@@ -65,52 +77,140 @@ def require(condition, message):
 
 
 def read(path):
-  """Returns (arrays, config) of NAME.npz and its card, NAME.json, after a check
-  of the settings."""
+  """Returns (arrays, config) of NAME.npz and its card, NAME.json."""
   try:
     content = pathlib.Path(path).read_bytes()
-    card = json.loads(
-      pathlib.Path(path).with_suffix(".json").read_text(encoding="utf-8")
-    )
+    text = pathlib.Path(path).with_suffix(".json").read_text(encoding="utf-8")
+    card, names = json.loads(text), zipfile.ZipFile(io.BytesIO(content))
     arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
     config, digest = card["config"], card["sha256"]
   except Exception as error:  # a damaged file fails in one of many ways
     raise ValueError(f"cannot be read: {error!r}") from error
   is_described = hashlib.sha256(content).hexdigest() == digest
   require(is_described, "the file is not that of its card (sha256)")
-  settings = dict(re.findall(r"([\w.]+)=(\S*)", SETTINGS))
-  if config["model"]["kind"] == "encoder_decoder":
-    settings["model.num_encoder_layers"] = "0"
-  for section in ("model", "positions", "temperature", "attention", "bias"):
-    for field, value in config.get(section, {}).items():
-      name = f"{section}.{field}"
-      require(name in settings, f"{name} is an unknown setting")
-      valid = settings.pop(name)
-      is_valid = not valid or str(value) in valid.split("|")
-      require(is_valid, f"{name}={value}: the proof is for {valid}")
-  require(config["bias"]["closed"] <= -1e5, "bias.closed: rows see every key")
-  require(not any(settings.values()), f"the card lacks some of {[*settings]}")
+  is_plain = sorted(names.namelist()) == sorted(f"{x}.npy" for x in arrays)
+  require(is_plain, "the file has an array twice, or what is no array")
   return arrays, config
 
 
-def read_lines(model, arrays, site):
+def check_config(config):
+  """Checks that all names of a config are plain ones of known sections, and
+  that its settings are those that the proof is for."""
+  settings = dict(re.findall(r"([\w.]+)=(\S*)", SETTINGS))
+  sections = {name.partition(".")[0] for name in settings}
+  for section, fields in config.items():
+    is_known = section in {*sections, *OTHERS.split()}
+    require(is_known, f"config: no section {section!r} is known")
+    for field, value in fields.items() if isinstance(fields, dict) else ():
+      name, text = f"{section}.{field}", json.dumps(value)
+      require_plain(field, value)
+      is_known = section not in sections or name in settings
+      require(is_known, f"{name} is an unknown setting")
+      valid = settings.pop(name, "")
+      is_valid = not valid or text in valid.split("|")
+      require(is_valid, f"{name}={text}: the proof is for {valid}")
+  require(not any(settings.values()), f"config: lacks some of {[*settings]}")
+  model, seeds = config["model"], config["seeds"]
+  has_encoder = model["kind"] == "encoder_decoder"
+  has_encoder &= model["num_encoder_layers"] != 0
+  require(not has_encoder, "model.num_encoder_layers: there is an encoder")
+  require(config["bias"]["closed"] <= -1e5, "bias.closed: rows see every key")
+  require(config["hints"] == [], "hints: the model has heads for them")
+  is_one = len(seeds) == 1 and type(seeds[0]) is int
+  require(is_one, f"seeds={seeds}: the proof is of one")
+  for name in ("emb_dim", "mlp_dim", "num_heads", "num_decoder_layers"):
+    is_size = type(model[name]) is int and 0 < model[name] < MAX_INPUTS
+    require(is_size, f"model.{name}={model[name]}: is too large, or no size")
+
+
+def require_plain(name, value):
+  """Checks that a name, and all names below it, are plain: without a dot."""
+  require(name.isidentifier(), f"config: {name!r} is no plain name")
+  for field in value if isinstance(value, dict) else ():
+    require_plain(field, value[field])
+
+
+def parameter_shapes(model):
+  """Returns {name: shape} of all parameters of a Model."""
+  section, shapes = model.config["model"], {}
+  size, hidden = section["emb_dim"], section["mlp_dim"]
+  per_head = model.heads, size // model.heads
+  table = model.arrays.get("params/token_embedder/embedding", np.zeros(1))
+  shapes["token_embedder/embedding"] = len(table), size
+  if model.config["positions"]["segments"]:
+    shapes["segment_embedder/embedding"] = model.task.num_operands + 1, size
+
+  def add_dense(path, inputs, outputs):
+    shapes[f"{path}/kernel"], shapes[f"{path}/bias"] = inputs + outputs, outputs
+
+  def add_norm(path):
+    shapes[f"{path}/scale"] = shapes[f"{path}/bias"] = (size,)
+
+  for layer in range(model.layers):
+    for site in model.sites:
+      path = f"decoder_{layer}/{site}_attention"
+      add_norm(f"decoder_{layer}/pre_{site}_attention_layer_norm")
+      for projection in PROJECTIONS:
+        add_dense(f"{path}/{projection}", (size,), per_head)
+      add_dense(f"{path}/out", per_head, (size,))
+    add_norm(f"decoder_{layer}/pre_mlp_layer_norm")
+    add_dense(f"decoder_{layer}/mlp/wi", (size,), (hidden,))
+    add_dense(f"decoder_{layer}/mlp/wo", (hidden,), (size,))
+  add_norm("decoder_norm")
+  add_dense(model.output_head, (size,), (len(table),))
+  return {f"params/{name}": shape for name, shape in shapes.items()}
+
+
+def check_arrays(model):
+  """Checks that a file has the arrays of the canonical form, and no others."""
+  arrays, axes = model.arrays, len(model.task.directions)
+  parameters = parameter_shapes(model)
+  forms = {name: ("<f4", shape) for name, shape in parameters.items()}
+  forms |= {"lines/schema": ("<i4", ()), "lines/meta": ("<U", ())}
+  for site in model.sites:
+    valid = arrays.get(f"lines/{site}_valid", np.zeros(0))
+    # One layer may be for all.
+    leading = {(1, n, model.heads) for n in (1, model.layers)}
+    fits = valid.ndim == 4 and valid.shape[:3] in leading
+    require(fits, f"lines/{site}_valid is of other seeds, layers or heads")
+    for field, (dtype, count) in FIELDS.items():
+      shape = valid.shape + (axes,) * count
+      shape = shape[:3] if field == "transparent" else shape
+      forms[f"lines/{site}_{field}"] = dtype, shape
+  unknown, missing = sorted({*arrays} - {*forms}), sorted({*forms} - {*arrays})
+  require(not unknown, f"{unknown}: no such array is known")
+  require(not missing, f"{missing}: is missing")
+  for name, form in forms.items():
+    found = arrays[name].dtype.str[: len(form[0])], arrays[name].shape
+    require(found == form, f"{name} is {found}, not {form}")
+  for name in parameters:
+    is_valid = (np.abs(arrays[name]) < MAX_PARAMETER).all()  # NaN is not
+    require(is_valid, f"{name} is not of numbers, or they are too large")
+  require(arrays["lines/schema"] == 2, "lines/schema: is not 2")
+  prompt = list("ab"[: model.task.num_operands])
+  prompt = prompt if model.task.marks else ["items"]
+  keys = [""] * len(prompt) if model.has_source else prompt
+  sites = {"self": [*keys, "target", "start"]}
+  sites |= {"cross": prompt, "encoder": prompt} if model.has_source else {}
+  meta = json.loads(str(arrays["lines/meta"]))
+  fits = meta == {"seeds": model.config["seeds"], "sites": sites}
+  require(fits, f"lines/meta: the seeds or sites are others: {meta}")
+
+
+def read_lines(model, site):
   """Returns the lines of a site, [layers][heads], a list of Lines each: along
   every axis, a line opens the key whose offset from the anchor's end of its
-  segment is matrix · (the row's offset from the left) + intercept."""
-  is_lines = {"lines/schema", "lines/meta"} <= arrays.keys()
-  require(is_lines, "the bias is not of lines")
-  names = *Line._fields, "valid"
-  *fields, valid = (arrays[f"lines/{site}_{name}"] for name in names)
-  is_open = arrays[f"lines/{site}_transparent"].any()
+  segment is matrix · (the row's offset from the left) + intercept. Numbers are
+  Python's, which do not overflow."""
+  of_site = lambda name: model.arrays[f"lines/{site}_{name}"]
+  is_open = of_site("transparent").any()
   require(not is_open, f"{site}-attention: a head is open to every key")
-  # One layer may be for all.
-  fits = valid.shape[:3] in {(1, n, model.heads) for n in (1, model.layers)}
-  require(fits, f"the lines of {site}-attention are of other layers or heads")
+  fields, valid = [of_site(x)[0] for x in Line._fields], of_site("valid")[0]
   lines = [[[] for _ in range(model.heads)] for _ in range(model.layers)]
   for layer, heads in enumerate(lines):
-    i, where = layer % valid.shape[1], f"layer {layer}, {site}"
-    for h, k in np.argwhere(valid[0, i]):
-      line = Line(*(field[0, i, h, k].tolist() for field in fields))
+    i, where = layer % len(valid), f"layer {layer}, {site}"
+    for h, k in np.argwhere(valid[i]):
+      line = Line(*(field[i, h, k].tolist() for field in fields))
       text = f"{where}: the lemma on sizes is not for line {[*line]}"
       require(is_covered(model, site, layer, line), text)
       heads[h].append(line)
@@ -119,7 +219,8 @@ def read_lines(model, arrays, site):
 
 def is_covered(model, site, layer, line):
   """Returns whether lemma 1 covers a line. It leads from rows of the output to
-  one segment, to the output only from its left end, and its value is finite.
+  one segment, to the output only from its left end, and its value is no larger
+  than MAX_VALUE.
   Its matrix is diagonal, of -1, 0 and 1. From one column to the next, the key
   moves in the same direction or stays; from one row of a grid to the next, it
   moves by one row in a segment with one token for each, else stays. Or it is
@@ -127,7 +228,7 @@ def is_covered(model, site, layer, line):
   layer read the embedding."""
   axes, output = model.task.directions, model.task.num_operands
   is_right = line.anchor == RIGHT
-  covered = line.row_segment == output and np.isfinite(line.value)
+  covered = line.row_segment == output and abs(line.value) < MAX_VALUE
   covered &= 0 <= line.segment <= output + 1 and line.anchor in (LEFT, RIGHT)
   covered &= len(line.intercept) == len(axes)
   if not covered or line.segment == output and is_right:
@@ -295,7 +396,6 @@ def make_task(config):
     "parity": ((START,), 0, digits[:2], {None: flip}),
     "multiply": ((START, TIMES), 0, digits, products),
   }
-  require(config["data"]["width"] == "natural", "inputs have a fixed width")
   if name == "multiply_long":
     return Products(pairs)
   if name == "increment":  # digit d has the token d + 1
@@ -507,38 +607,33 @@ def contexts(model, row_class, names, target, memo):
 
 def add(x, e, y, y_error):
   """Returns the sum of two hidden states, and its error."""
-  require(x.shape == y.shape, "the parameters are not of one model size")
-  return x + y, e + y_error + UNIT * (l2(x + y) + e + y_error)
+  return x + y, e + y_error + UNIT * (l2(x + y) + e + y_error) + TINY
 
 
 class Model:
   """A shipped model: its task, its lines, and its network."""
 
-  def __init__(self, path):
-    arrays, config = read(path)
+  def __init__(self, arrays, config):
+    check_config(config)
+    self.arrays, self.config = arrays, config
     self.task, section = make_task(config), config["model"]
     self.layers = section["num_decoder_layers"]
     self.heads = section["num_heads"]
     self.has_source = section["kind"] == "encoder_decoder"
     self.sites = ("self", "cross") if self.has_source else ("self",)
     self.output_head = f"logits_dense_{config['task']}"
-    self.params = {}
+    check_arrays(self)
+    self.params = {
+      name.removeprefix("params/"): array.astype(float)
+      for name, array in arrays.items()
+      if name.startswith("params/")
+    }
     self.dense_weights = functools.cache(self.dense_weights)
-    for name, array in arrays.items():
-      if name.startswith("params/"):
-        known = re.fullmatch(PARAMETER, name[7:], re.VERBOSE)
-        require(known, f"{name}: no such parameter is known")
-        is_valid = array.dtype == np.float32 and (np.abs(array) < HUGE).all()
-        require(is_valid, f"{name} is not float32, or too large")
-        self.params[name[7:]] = array.astype(float)
     self.embedding = self.params["token_embedder/embedding"]
-    has_segments = "segment_embedder/embedding" in self.params
-    fits = has_segments == config["positions"]["segments"]
-    require(fits, "positions.segments and the parameters disagree")
     # The last token, `=`, is of models in one sequence alone.
     largest = max(self.task.start, self.task.delimiter - self.has_source)
     require(len(self.embedding) > largest, "the task needs more embeddings")
-    self.lines = {x: read_lines(self, arrays, x) for x in self.sites}
+    self.lines = {x: read_lines(self, x) for x in self.sites}
     # By axis, how far lines and layers lead (C in docs/proofs.md); the last
     # axis is that of columns. Then the largest x and y of a row class.
     self.reach = [*map(self.find_reach, range(len(self.task.directions)))]
@@ -552,32 +647,29 @@ class Model:
       farthest.append(max((abs(x.intercept[axis]) for x in lines), default=0))
     return sum(farthest) + self.layers + max(farthest) + 1
 
-  def dense_weights(self, path, num_inputs):
-    """Returns a dense layer's kernel [I, G, O] of I = `num_inputs` inputs and G
-    groups of O outputs (the heads, else one), its bias [G, O], bounds [G] on
-    the spectral norms of the groups' kernels, and sizes [G, O]: |bias| + |bias
-    of the layer normalization| · |kernel|. A
-    query's are scaled by K^-0.5. The scale and the bias of a layer
-    normalization are taken as part of the layers that read it."""
+  def dense_weights(self, path):
+    """Returns a dense layer's kernel [I, G, O] of I inputs and G groups of O
+    outputs (the heads, else one), its bias [G, O], bounds [G] on the spectral
+    norms of the groups' kernels, and sizes [G, O]: |bias| + |bias of the layer
+    normalization| · |kernel|. A query's are scaled by K^-0.5. The scale and the
+    bias of a layer normalization are taken as part of the layers that read
+    it."""
     kernel, bias = (self.params[f"{path}/{x}"] for x in ("kernel", "bias"))
     if path.endswith("out"):  # the heads are inputs
       kernel = kernel.reshape(-1, kernel.shape[-1])
     if kernel.ndim == 2:
       kernel, bias = kernel[:, None], bias[None]
-    groups = self.heads if path.endswith(PROJECTIONS) else 1
-    fits = kernel.shape == (num_inputs, *bias.shape) and len(bias) == groups
-    fits &= max(kernel.size, num_inputs**2) < 2**22  # for roundings of float64
-    require(fits, f"params/{path} has another shape, or is too large")
+    # For the roundings of float64, and against overflow.
+    fits = len(kernel) < MAX_INPUTS and kernel.size < MAX_INPUTS**2
+    require(fits, f"params/{path} is too large")
     size = np.abs(bias)
     norm = "decoder_norm" if path == self.output_head else ""
     if re.fullmatch(".*/(query|wi)|.*self_attention/(key|value)", path):
       norm = "{}/pre_{}_layer_norm".format(*path.split("/"))
     if norm:
       scale, shift = (self.params[f"{norm}/{x}"] for x in ("scale", "bias"))
-      fits = scale.shape == shift.shape == (num_inputs,)
-      require(fits, f"params/{norm} has another shape")
       bias = bias + np.tensordot(shift, kernel, 1)
-      size = size + np.tensordot(np.abs(shift) + TINY, np.abs(kernel), 1)
+      size = size + np.tensordot(np.abs(shift), np.abs(kernel), 1)
       kernel = kernel * scale[:, None, None]
     if path.endswith("query"):
       root = kernel.shape[-1] ** 0.5
@@ -588,7 +680,7 @@ class Model:
   def dense(self, path, x, e):
     """Returns outputs [U, G, O] of a dense layer, and bounds [U, G, O] on its
     own rounding, without what it does to the error e of its inputs."""
-    kernel, bias, _, size = self.dense_weights(path, x.shape[1])
+    kernel, bias, _, size = self.dense_weights(path)
     flat = kernel.reshape(len(kernel), -1)
     products = np.abs(x) @ np.abs(flat) + e[:, None] * l2(flat.T)
     size = products.reshape(-1, *bias.shape) + size
@@ -600,7 +692,7 @@ class Model:
     """Returns outputs [U, G, O] of a dense layer, and the error [U, G] of each
     group of them."""
     y, rounding = self.dense(path, x, e)
-    norms = self.dense_weights(path, x.shape[1])[2]
+    norms = self.dense_weights(path)[2]
     return y, norms * e[:, None] + l2(rounding)
 
   def normalize(self, x, e):
@@ -612,15 +704,16 @@ class Model:
     mean_error = rounding * (np.abs(x).mean(axis=1) + e / root)
     max_mean, x = np.abs(mean) + e / root + mean_error, x - mean[:, None]
     deviation = np.sqrt((x * x).mean(axis=1) + 1e-6)
-    min_deviation = np.maximum(deviation - e / root, TINY)
+    # No deviation is smaller than that of a constant state, 10^-3.
+    min_deviation = np.maximum(deviation - e / root, 0.999e-3)
     variance_error = rounding * mean_square + 2 * max_mean * mean_error
     t = variance_error / min_deviation**2 + 2 * UNIT
     # 1 / sqrt(1 - t) is at most 1 + 0.55 t for t < 0.1.
-    is_bounded = (t < 0.1) & (mean_square < HUGE**2)  # no sum overflows
+    is_bounded = (t < 0.1) & (mean_square < MAX_STATE**2)  # no sum overflows
     factor_error = np.where(is_bounded, 0.55 * t, np.inf)
     factor_error = (1 + factor_error) * (1 + (2 * ULPS + 4) * UNIT) - 1
     mean_error = mean_error / min_deviation * (1 + factor_error)
-    own_error = root * (factor_error + mean_error + 2 * UNIT)
+    own_error = root * (factor_error + mean_error + 2 * UNIT) + TINY
     return x / deviation[:, None], own_error + e / min_deviation
 
   def embed(self, token, segment):
@@ -644,8 +737,6 @@ class Model:
     lemma. `heads` has for each head ((bias, key), ...), and keys[key] is the
     result of `key_value`. Of one head, q [U, K], k and v [U, G, K] are the
     query, the keys and the values, and y_e is the error of y."""
-    shapes = {self.params[f"{path}/{x}/kernel"].shape for x in PROJECTIONS}
-    require(len(shapes) == 1, f"params/{path}: query, key and value differ")
     queries, queries_e = self.project(f"{path}/query", x, e)
     heads_read, error = queries * 0, queries_e * 0
     # A head without keys reads zero.
@@ -667,6 +758,8 @@ class Model:
       score_e += gamma(q.shape[1] + 3) * size
       size = np.abs(scores) + 2 * score_e.max(axis=1, keepdims=True)
       score_e += UNIT * (size + 2.1 * ULPS) + TINY
+      if len(indices) == 1:  # its weight is 1, whatever its score is
+        score_e = 0 * scores
       max_e = score_e.max(axis=1)
       growth = np.exp(np.where(max_e < 1, 4 * max_e, np.inf))[:, None]
       score_e += growth * score_e**2
@@ -684,8 +777,8 @@ class Model:
 
   def mlp(self, path, x, e, is_tight):
     """Returns the output of an MLP, and its error."""
-    wi, _, wi_norm, _ = self.dense_weights(f"{path}/wi", x.shape[1])
-    wo, bo, wo_norm, bo_size = self.dense_weights(f"{path}/wo", wi.shape[2])
+    wi, _, wi_norm, _ = self.dense_weights(f"{path}/wi")
+    wo, bo, wo_norm, bo_size = self.dense_weights(f"{path}/wo")
     wi, wo, wi_norms = wi[:, 0], wo[:, 0], l2(wi[:, 0].T)
     hidden, rounding = (y[:, 0] for y in self.dense(f"{path}/wi", x, e))
     hidden_error = wi_norms * e[:, None] + rounding
@@ -725,7 +818,7 @@ class Model:
     """Returns how far the logit of `target` [U] is above each [U, V], infinite
     for the target itself, and bounds on the errors of these differences."""
     x, e = self.normalize(x, e)
-    columns = self.dense_weights(self.output_head, x.shape[1])[0][:, 0].T
+    columns = self.dense_weights(self.output_head)[0][:, 0].T
     distance = l2(columns[:, None] - columns) * NORM_SLACK
     y, rounding = (z[:, 0] for z in self.dense(self.output_head, x, e))
     at_target = np.arange(len(x)), target
@@ -806,6 +899,22 @@ def enumerate_contexts(model):
   return contexts_of
 
 
+def check_unread(model):
+  """Checks that no number overflows in rows that no line leads from: those of a
+  prompt and of what comes after the output, functions of their token. Other
+  rows have a weight of 0 for them, but 0·∞ is not 0."""
+  tokens, no_heads = np.arange(len(model.embedding)), [()] * model.heads
+  heads = {(site, h): x for site in model.sites for h, x in enumerate(no_heads)}
+  for segment in range(model.task.num_operands + 1):
+    x, e = model.embed(tokens, segment)
+    for layer in range(model.layers):
+      keys = dict.fromkeys(model.sites)
+      x, e = model.block(layer, x, e, heads, keys, False)
+    e = model.normalize(x, e)[1]
+    text = "rows that no line leads from might overflow"
+    require(np.isfinite(e).all(), text)
+
+
 def prove(path):
   """Checks all contexts of the model in the file `path` (.npz).
 
@@ -818,7 +927,8 @@ def prove(path):
   condition, and ArithmeticError, AttributeError, LookupError or TypeError if
   the file holds no such model.
   """
-  model = Model(path)
+  model = Model(*read(path))
+  check_unread(model)
   figures = {"contexts": 0, "margin": np.inf, "rounding": 0.0}
   for nodes, row_classes in enumerate_contexts(model).items():
     sets = {id(codes): codes for *_, codes in row_classes}  # equal ones once

@@ -1,10 +1,11 @@
-"""This module reads and writes the two files of a trained model: NAME.npz has
-its arrays, NAME.json is its model card.
+"""This module states, reads and writes the two files of a trained model.
 
-The arrays are the float32 parameters, named "params/PATH" by their paths in the
-pytree, and the lines of the attention bias, named "lines/NAME" by their names
-in a bias file (attention/biases/file.py). The card has the config, a data sheet
-(how the model was made, and its test results) and the certificate.
+NAME.npz has its arrays, in one canonical form that `check_form` states, because
+the file is part of a proof: the float32 parameters, named "params/PATH" by
+their paths in the pytree, and the lines of the attention bias, named
+"lines/NAME" by their names in a bias file (attention/biases/file.py). NAME.json
+is the model card: the config, a data sheet (how the model was made, and its
+test results) and what proves it.
 
 The models of the package lie beside this file, and are named by NAME alone. Any
 other model is named by FOLDER/NAME, with a slash.
@@ -15,9 +16,11 @@ those of configs/ take the name of a preset, and main turns --model=NAME into
 """
 
 import hashlib
+import io
 import json
 import os
 import pathlib
+import zipfile
 from typing import Any
 
 import jax
@@ -25,12 +28,12 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
-from lengthgen_jax.attention.biases.file import LINES_PREFIX
+from lengthgen_jax.attention.biases import file
 from lengthgen_jax.config import files as config_files
 from lengthgen_jax.errors import check, file_errors
 from lengthgen_jax.experiment import Experiment
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 PARAMS_PREFIX = "params/"  # of parameter names in the npz
 FOLDER = pathlib.Path(__file__).parent  # of the models of the package
 # The fields of a card, in the order in which they are written.
@@ -48,6 +51,9 @@ CARD_FIELDS = (
   "certificate",
   "second_checker",  # the result of checker.py; None if it was not run
 )
+PROOFS = "certificate", "second_checker"  # each has a `checksum`
+# What stands in the place of a certificate of another model.
+OTHER_MODEL = {"value": None, "verdict": "certificate is of another model"}
 
 
 def names() -> list[str]:
@@ -76,15 +82,19 @@ def card_path(model: str) -> pathlib.Path:
   return FOLDER / f"{model}.json"
 
 
-def read_card(model: str) -> dict[str, Any]:
-  """Returns the card of a model, a dict with CARD_FIELDS.
+def read(model: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+  """Returns the card of a model, a dict with CARD_FIELDS, and its arrays.
+
+  If a proof in the card is of other arrays or another config, it has no
+  second_checker, and the certificate OTHER_MODEL.
 
   Args:
     model: NAME or FOLDER/NAME.
 
   Raises:
-    UsageError: there is no such model, or its card cannot be read, is of
-      another format or lacks a field.
+    UsageError: there is no such model; its card cannot be read, is of another
+      format or lacks a field; or its arrays are missing, damaged, those of
+      another model or not of the canonical form.
   """
   path = card_path(model)
   with file_errors(f"{path}: cannot be read"):
@@ -99,7 +109,94 @@ def read_card(model: str) -> dict[str, Any]:
   )
   missing = [field for field in CARD_FIELDS if field not in card]
   check(not missing, f"{path}: has no {', '.join(missing)}")
-  return card
+  archive = path.with_suffix(".npz")
+  with file_errors(f"{archive}: cannot be read"):
+    content = archive.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    check(
+      digest == card["sha256"],
+      f"{archive}: is damaged, or another model's: its sha256 is {digest[:12]}…,"
+      f" but {path.name} has {str(card['sha256'])[:12]}…",
+    )
+    names = zipfile.ZipFile(io.BytesIO(content)).namelist()
+    arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
+  is_plain = sorted(names) == sorted(f"{name}.npy" for name in arrays)
+  check(is_plain, f"{archive}: has an array twice, or what is no array")
+  check_config(path, card["config"])
+  check_form(archive, arrays, card["config"])
+  expected = checksum(arrays, card["config"])
+  proofs = [card[name] for name in PROOFS if card[name]]
+  if any(proof.get("checksum") != expected for proof in proofs):
+    card |= {"certificate": OTHER_MODEL, "second_checker": None}
+  return card, arrays
+
+
+def check_config(path: pathlib.Path, config: Any) -> None:
+  """Raises UsageError unless a card's config is a dict whose names are plain:
+  `bias.closed` is a field of the section `bias`, and no name."""
+  check(isinstance(config, dict), f"{path}: its config is no object")
+  for name, value in config.items():
+    check(name.isidentifier(), f"{path}: config: {name!r} is no plain name")
+    if isinstance(value, dict):
+      check_config(path, value)
+
+
+def check_form(
+  path: pathlib.Path, arrays: dict[str, np.ndarray], config: dict
+) -> None:
+  """Checks that arrays have the canonical form of a model's file.
+
+  Those named "params/PATH" are float32 and finite (`read_params` compares their
+  paths and shapes with those of the config's model). Those named "lines/NAME"
+  are there if bias.kind is "file", and are those of a bias file
+  (attention/biases/file.py) of one seed, that of the config. There are no
+  others.
+
+  Args:
+    path: the path of the file, for messages.
+    arrays: the arrays by name.
+    config: the config of the card.
+
+  Raises:
+    UsageError: they do not have it.
+  """
+  lines = {}
+  for name, array in arrays.items():
+    if name.startswith(file.LINES_PREFIX):
+      lines[name.removeprefix(file.LINES_PREFIX)] = array
+      continue
+    is_known = name.startswith(PARAMS_PREFIX)
+    check(is_known, f"{path}: has an unknown array {name}")
+    is_float = array.dtype == np.float32 and np.isfinite(array).all()
+    check(is_float, f"{path}: {name} is not float32, or not finite")
+  has_lines = config.get("bias", {}).get("kind") == "file"
+  check(
+    has_lines == bool(lines),
+    f"{path}: has {'' if lines else 'no '}lines, but its bias.kind is"
+    f" {config.get('bias', {}).get('kind')!r}",
+  )
+  if lines:
+    meta = file.check_lines(f"{path}: {file.LINES_PREFIX}", lines)
+    seeds = config.get("seeds")
+    check(
+      set(meta) == {"seeds", "sites"} and len(meta["seeds"]) == 1 == len(seeds),
+      f"{path}: lines/meta: must have one seed, sites, and nothing else",
+    )
+    check(
+      meta["seeds"] == [*seeds],
+      f"{path}: has lines of seeds {meta['seeds']}, not {[*seeds]}",
+    )
+
+
+def checksum(arrays: dict[str, np.ndarray], config: dict) -> str:
+  """Returns the checksum of a model's parameters, lines and config that its
+  proofs have: 64 hexadecimal digits."""
+  digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
+  for name in sorted(arrays):
+    array = arrays[name]
+    digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+    digest.update(array.tobytes())
+  return digest.hexdigest()
 
 
 def get_config(model: str) -> ConfigDict:
@@ -112,11 +209,9 @@ def get_config(model: str) -> ConfigDict:
     model: NAME or FOLDER/NAME.
 
   Raises:
-    UsageError: as in `read_card`, `check_arrays` and
-      `config.files.from_dict`.
+    UsageError: as in `read` and `config.files.from_dict`.
   """
-  card, path = read_card(model), card_path(model)
-  check_arrays(path, card)
+  (card, _), path = read(model), card_path(model)
   config = config_files.from_dict(card["config"], path)
   # The card itself may be a link to a file of another name.
   absolute_path = path.parent.resolve() / path.name
@@ -129,26 +224,6 @@ def get_config(model: str) -> ConfigDict:
   return config
 
 
-def check_arrays(path: pathlib.Path, card: dict) -> None:
-  """Checks that the arrays beside a card are those that it describes.
-
-  Args:
-    path: the path of the card.
-    card: the card.
-
-  Raises:
-    UsageError: the arrays are missing, damaged or those of another model.
-  """
-  archive = path.with_suffix(".npz")
-  with file_errors(f"{archive}: cannot be read"):
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-  check(
-    digest == card["sha256"],
-    f"{archive}: is damaged, or another model's: its sha256 is {digest[:12]}…,"
-    f" but {path.name} has {card['sha256'][:12]}…",
-  )
-
-
 def read_params(model: str, experiment: Experiment) -> dict:
   """Returns the parameters of a model as a pytree of arrays.
 
@@ -157,19 +232,14 @@ def read_params(model: str, experiment: Experiment) -> dict:
     experiment: the experiment that the model's config describes.
 
   Raises:
-    UsageError: the file cannot be read, or does not have the parameters of
-      this experiment.
+    UsageError: as in `read`; or they are not those of this experiment.
   """
   path = card_path(model).with_suffix(".npz")
-  with (
-    file_errors(f"{path}: cannot be read"),
-    np.load(path, allow_pickle=False) as file,
-  ):
-    arrays = {
-      name.removeprefix(PARAMS_PREFIX): file[name]
-      for name in file
-      if name.startswith(PARAMS_PREFIX)
-    }
+  arrays = {
+    name.removeprefix(PARAMS_PREFIX): array
+    for name, array in read(model)[1].items()
+    if name.startswith(PARAMS_PREFIX)
+  }
   expected_shapes: dict[str, Any] = flatten_dict(
     jax.eval_shape(lambda: experiment.init(0)), sep="/"
   )
@@ -190,26 +260,39 @@ def read_params(model: str, experiment: Experiment) -> dict:
   return unflatten_dict(arrays, sep="/")
 
 
-def write(path: pathlib.Path, card: dict, params: dict, lines: dict) -> None:
+def to_arrays(params: dict, lines: dict) -> dict[str, np.ndarray]:
+  """Returns the arrays of a model's file by name.
+
+  Args:
+    params: the parameters, a pytree of float32 arrays.
+    lines: the arrays of the model's bias file by name; {} if it has none.
+  """
+  named = {
+    f"{PARAMS_PREFIX}{name}": value
+    for name, value in flatten_dict(params, sep="/").items()
+  } | {f"{file.LINES_PREFIX}{name}": value for name, value in lines.items()}
+  return {name: np.asarray(value) for name, value in named.items()}
+
+
+def write(path: pathlib.Path, card: dict, arrays: dict) -> None:
   """Writes the two files of a model.
 
   Args:
     path: FOLDER/NAME, without a suffix; the folder is made if it is missing.
     card: {field: value} of the CARD_FIELDS except "format", which is always
       FORMAT_VERSION, and "name", "parameters", "bytes" and "sha256", which
-      follow from the other arguments.
-    params: the parameters, a pytree of float32 arrays.
-    lines: the arrays of the model's bias file by name; {} if it has none.
+      follow from the other arguments. What it has of PROOFS is of these arrays
+      and this config, and gets their checksum.
+    arrays: what `to_arrays` returns.
 
   Raises:
-    UsageError: the files cannot be written.
+    UsageError: the arrays do not have the canonical form, or the files cannot
+      be written.
   """
-  arrays = {
-    f"{PARAMS_PREFIX}{name}": np.asarray(value)
-    for name, value in flatten_dict(params, sep="/").items()
-  }
-  arrays |= {f"{LINES_PREFIX}{name}": value for name, value in lines.items()}
   archive = path.with_name(f"{path.name}.npz")
+  check_form(archive, arrays, card["config"])
+  stamp = {"checksum": checksum(arrays, card["config"])}
+  params = [x for name, x in arrays.items() if name.startswith(PARAMS_PREFIX)]
   with file_errors(f"{path}: cannot be written"):
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(archive, allow_pickle=False, **arrays)
@@ -217,10 +300,12 @@ def write(path: pathlib.Path, card: dict, params: dict, lines: dict) -> None:
     whole_card = card | {
       "format": FORMAT_VERSION,
       "name": path.name,
-      "parameters": sum(x.size for x in jax.tree.leaves(params)),
+      "parameters": sum(x.size for x in params),
       "bytes": len(content),
       "sha256": hashlib.sha256(content).hexdigest(),
     }
+    proofs = {x: card[x] | stamp if card[x] else None for x in PROOFS}
+    whole_card |= proofs
     ordered_card = {field: whole_card[field] for field in CARD_FIELDS}
     text = json.dumps(ordered_card, indent=1, ensure_ascii=False) + "\n"
     path.with_name(f"{path.name}.json").write_text(text, encoding="utf-8")

@@ -86,14 +86,9 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
   for name, value in arrays.items():
     if value.dtype.kind == "f":
       check(not np.isnan(value).any(), f"bias.file={path}: {name} holds NaN")
-  if "schema" not in arrays:
+  if not is_model and "schema" not in arrays:
     return arrays, {}
-  check(
-    arrays["schema"] == SCHEMA,
-    f"bias.file={path}: schema {arrays['schema']}, this program reads"
-    f" {SCHEMA}; calibrate again",
-  )
-  return arrays, json.loads(str(arrays["meta"]))
+  return arrays, check_lines(f"bias.file={path}: {prefix}", arrays)
 
 
 def from_file(section: ConfigDict, spec: ScaffoldSpec) -> Scaffold:
@@ -138,6 +133,71 @@ def from_file(section: ConfigDict, spec: ScaffoldSpec) -> Scaffold:
   return scaffold
 
 
+def check_lines(what: str, arrays: dict[str, np.ndarray]) -> dict:
+  """Checks that arrays have the form of a bias file of lines, and returns its
+  meta.
+
+  They are `schema`, an int32; `meta`, a text of JSON that names the seeds and
+  the sites; and for one or more sites all fields of SiteLines: int32, but `value`
+  float32 and finite, `valid` and `transparent` bool. All fields of a site have
+  the leading shape [R, N or 1, H, K] of its `valid` (`transparent` the same
+  without K), whatever numpy would broadcast. Entries of `matrix` are below 2^8
+  in size, those of `intercept` below 2^24, so that no index of a key overflows.
+
+  Args:
+    what: names the file and the place in it, at the beginning of a message.
+    arrays: the arrays by name.
+
+  Raises:
+    UsageError: they have not, or there are others.
+  """
+  meta = arrays.get("meta", np.array(0))
+  is_text = meta.dtype.kind == "U" and not meta.shape
+  check(is_text, f"{what}meta: is no text")
+  try:
+    meta = json.loads(str(meta))
+  except ValueError as error:
+    raise UsageError(f"{what}meta: is no JSON") from error
+  is_meta = isinstance(meta, dict) and (
+    isinstance(meta.get("seeds"), list) and isinstance(meta.get("sites"), dict)
+  )
+  check(is_meta, f"{what}meta: has no seeds, or no sites")
+  schema = arrays.get("schema", np.array(0))
+  check(
+    (schema.dtype, schema.shape) == (np.int32, ()) and schema == SCHEMA,
+    f"{what}schema {schema}, this program reads {SCHEMA}; calibrate again",
+  )
+  types = {"value": np.float32, "valid": np.bool_, "transparent": np.bool_}
+  limits = {"matrix": 1 << 8, "intercept": 1 << 24, "value": np.inf}
+  known = {"schema", "meta"}
+  for site in SITES:
+    valid = arrays.get(f"{site}_valid")
+    if valid is None:
+      continue
+    check(
+      valid.ndim == 4 and site in meta["sites"],
+      f"{what}{site}_valid: must be [seeds, layers, heads, lines], of a site in"
+      " meta",
+    )
+    num_axes = np.shape(arrays.get(f"{site}_intercept", 0))[-1:]
+    tails = {"matrix": num_axes * 2, "intercept": num_axes}
+    for field in SiteLines._fields:
+      name, last = f"{site}_{field}", 3 if field == "transparent" else 4
+      known.add(name)
+      check(name in arrays, f"{what}{site} has no {field}")
+      array, dtype = arrays[name], np.dtype(types.get(field, np.int32))
+      shape = valid.shape[:last] + tails.get(field, ())
+      check(
+        (array.dtype, array.shape) == (dtype, shape),
+        f"{what}{name}: is {array.dtype} {array.shape}, not {dtype} {shape}",
+      )
+      is_small = np.abs(array.astype(float)) < limits.get(field, np.inf)
+      check(is_small.all(), f"{what}{name}: has too large a number, or none")
+  unknown = sorted({*arrays} - known)
+  check(not unknown, f"{what}{', '.join(unknown)}: no such array is known")
+  return meta
+
+
 def _site_lines(
   path: str, arrays: dict, meta: dict, spec: ScaffoldSpec
 ) -> Scaffold:
@@ -155,10 +215,6 @@ def _site_lines(
   for site in SITES:
     if f"{site}_segment" not in arrays:
       continue
-    missing = [
-      field for field in SiteLines._fields if f"{site}_{field}" not in arrays
-    ]
-    check(not missing, f"bias.file={path}: {site} has no {', '.join(missing)}")
     lines = SiteLines(
       *(arrays[f"{site}_{field}"][order] for field in SiteLines._fields)
     )
