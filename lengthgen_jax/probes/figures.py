@@ -177,7 +177,7 @@ def matrices(
     axis.set_title(f"{prefix}head {head}", pad=2)
     _set_ticks(axis.xaxis, key_labels, width)
     _set_ticks(axis.yaxis, row_labels, height)
-  figure.colorbar(axes[0].images[0], ax=axes, label=label, aspect=40, pad=0.01)
+  figure.colorbar(axes[0].images[0], ax=axes, label=label, aspect=30, pad=0.01)
   figure.suptitle(title)
   names = [f"{x}: {text}" for x, text in NAMES.items() if x in key_labels]
   legend = f" ({'; '.join(names)})" if names else ""
@@ -309,7 +309,9 @@ def _bars(
     axis.locator_params(axis="y", nbins=3)
     axis.spines[["top", "right"]].set_visible(False)
     if i == 0:
-      axis.set_title(location_name({"layer": layer, "part": name}))
+      axis.set_title(
+        f"layer {layer} {name.replace('_', ' ').replace('mlp', 'MLP')}"
+      )
     if j == 0:
       axis.set_ylabel(label, rotation=0, ha="right", va="center")
   patch = lambda color: plt.Rectangle((0, 0), 1, 1, color=color)
@@ -364,6 +366,8 @@ def curves(
       if trained is not None:
         axis.set_xticks(xs, list(map(str, xs)))
         axis.minorticks_off()
+    if trained is not None and axis.dataLim.y1 <= 1:  # rates have one scale
+      axis.set_ylim(-0.05, 1.05)
   _legend(figure, handles)
   figure.suptitle(title)
   return figure
@@ -406,14 +410,18 @@ def draw_comparison(
     path: the path of the PNG to write.
     title: the title of the figure.
   """
-  series_by_panel = {}
-  for model, rows in models.items():
-    for panel, group in by_title(rows).items():
-      # A title "PROBE, LOCATION" takes two lines.
-      series = series_by_panel.setdefault(panel.replace(", ", ",\n", 1), [])
-      series.append((model, values_by_length(group)))
-  (row, *_), *_ = models.values()
-  return save(_by_length(series_by_panel, title, row), path)
+  groups_by_model = {name: by_title(rows) for name, rows in models.items()}
+  all_rows = [row for rows in models.values() for row in rows]
+  series_by_panel = {
+    # A title "PROBE, LOCATION" takes two lines.
+    panel.replace(", ", ",\n", 1): [
+      (model, values_by_length(groups[panel]))
+      for model, groups in groups_by_model.items()
+      if panel in groups
+    ]
+    for panel in by_title(all_rows)
+  }
+  return save(_by_length(series_by_panel, title, all_rows[0]), path)
 
 
 def by_step(data: FigureData) -> Named:
@@ -459,11 +467,7 @@ def without_line(data: FigureData) -> Named:
   its site; if layers share their lines, in one head of every layer, or in all
   heads. A small set that suffices for the intact exact match is framed.
   """
-
-  def label(row: dict) -> str:
-    layers = "all layers " if row["layer"] is None else ""
-    return f"{layers}{location_name(row)}, {row['line']}"
-
+  label = lambda row: f"{location_name(row)}, {row['line']}"
   yield from _ablation(data, "without_line", label)
 
 

@@ -18,6 +18,8 @@ def select_rows(rows: list[dict], metric: str, **values) -> list[dict]:
 def location_name(row: dict) -> str:
   """Returns the name of a row's layer and part: "layer 0 before MLP"."""
   layer = "" if row["layer"] is None else f"layer {row['layer']} "
+  if row["line"] and not layer:
+    layer = "all layers "
   return layer + (row["part"] or "").replace("_", " ").replace("mlp", "MLP")
 
 
@@ -42,14 +44,15 @@ def values_by_length(rows: list[dict]) -> dict[int, list[float]]:
 
 def by_title(rows: list[dict]) -> dict[str, list[dict]]:
   """Groups rows by what they measure and where, like "EM without a line, layer
-  0 cross, a: right-1·row = 0", in the order of PROBES; rows of single
+  0 cross, a: right-1·row = 0, one head", in the order of PROBES; rows of single
   positions are left out."""
   groups = {}
   titles = {name: probe.title for name, probe in PROBES.items()} | RETRAINED
   for metric, title in titles.items():
-    metric_rows = select_rows(rows, metric, position=None)
-    for key, group in group_by_location(metric_rows, "line").items():
-      groups[", ".join([title, *filter(None, key)])] = group
+    for row in select_rows(rows, metric, position=None):
+      head = "" if row["head"] is None else "one head"
+      parts = title, location_name(row), row["line"], head
+      groups.setdefault(", ".join(filter(None, parts)), []).append(row)
   return groups
 
 
@@ -69,7 +72,7 @@ def comparison_table(models: dict[str, list[dict]]) -> list[list[str]]:
   for title in by_title(all_rows):
     for model, groups in rows_by_model.items():
       if rows := groups.get(title):
-        percent = 100 if "correct" in rows[0] else None
+        percent = None if rows[0].get("correct") is None else 100
         values = values_by_length(rows)
         cells = [_cell(values.get(length, []), percent) for length in lengths]
         lines.append([title, model, *cells])
@@ -90,6 +93,7 @@ def _cell(values: list[float], percent: int | None) -> str:
 def summary(rows: list[dict]) -> list[str]:
   """Returns lines of text: the table of the rows of one stage."""
   head, *lines = [[x[0], *x[2:]] for x in comparison_table({"": rows})]
+  head[0] = "median (lowest) of seeds or heads; EM and rates in %"
   columns = list(zip(head, *lines, strict=True))
   widths = [max(map(len, column)) for column in columns]
   return [
