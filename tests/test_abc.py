@@ -118,8 +118,8 @@ def kill_at(stage: str, patch, workdir) -> None:
 @pytest.fixture
 def undrawn(monkeypatch):
   """Leaves out the figures, which take half of the time of a second run."""
-  for name in ("draw_margins", "draw_calibration"):
-    monkeypatch.setattr(run_figures, name, lambda *arguments: [])
+  monkeypatch.setattr(certify, "draw_margins", lambda *arguments: "")
+  monkeypatch.setattr(run_figures, "draw_calibration", lambda *arguments: [])
   monkeypatch.setattr(figures, "draw", lambda rows, folder: [])
 
 
@@ -481,7 +481,7 @@ def test_interpolated_start_cannot_start_again(tmp_path):
   same = (
     "retrain.start='interpolated'",
     "retrain.model.dropout_rate=0.02",
-    "retrain.positions.kind='sinusoidal'",
+    "retrain.positions.kind='coordinates'",
   )
   config = changed(*SMALL, *same, preset="successor,abc")
   abc.check_config(config)

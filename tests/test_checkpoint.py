@@ -12,7 +12,7 @@ from command import contents, refuses
 from flax import struct
 from pytrees import leaf_bytes
 
-from lengthgen_jax.errors import exhausted
+from lengthgen_jax.errors import machine_error
 from lengthgen_jax.training.checkpoint import Checkpoints
 
 
@@ -250,5 +250,5 @@ def test_a_full_disk_leaves_the_last_checkpoints(two_steps, monkeypatch):
     store.save(60, state_at(60))
     with pytest.raises(ValueError, match="RESOURCE_EXHAUSTED") as caught:
       store.save(80, state_at(80))
-  assert exhausted(caught.value).startswith("No space left on device: free")
+  assert machine_error(caught.value).startswith("No space left on device: free")
   assert {20, 40} <= set(Checkpoints(store.folder, 2, (0,)).steps())

@@ -323,7 +323,7 @@ def test_a_certificate_of_other_lines_is_made_again(
   )
   monkeypatch.setattr(prune, "_prune", first)
   monkeypatch.setattr(certify, "certify_model", certified)
-  monkeypatch.setattr(certify.run_figures, "draw_margins", lambda *_: "")
+  monkeypatch.setattr(certify, "draw_margins", lambda *_: "")
   run = lambda: certify.run(config, folder)
   run()
   run()
