@@ -336,8 +336,8 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
     if run.folder.name == "interpolate":
       return train(run)
     assert run.seeds == (better,)
-    store = run.open_checkpoints()
-    store.save(60, jax.tree.map(lambda x: x[better:][:1], states), run.config)
+    store = run.open_checkpoints(writes=True)
+    store.save(60, jax.tree.map(lambda x: x[better:][:1], states))
     store.close()
 
   monkeypatch.setattr(loop, "train", trained)

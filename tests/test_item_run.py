@@ -22,10 +22,8 @@ def sorting(tmp_path_factory):
   )
   run = runs.make_run(config, workdir)
   workdirs.open_workdir(config, workdir, "train")
-  store = run.open_checkpoints()
-  store.save(
-    7, train_step.init_seeds(run.spec, jnp.array(run.seeds)), run.config
-  )
+  store = run.open_checkpoints(writes=True)
+  store.save(7, train_step.init_seeds(run.spec, jnp.array(run.seeds)))
   store.close()
   done = inside("--mode=evaluate", f"--workdir={workdir}")
   assert done.returncode == 0, done.stderr

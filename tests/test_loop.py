@@ -146,8 +146,8 @@ def test_seeds_behind_the_farthest_are_saved_too(tmp_path):
     stopped_at=jnp.where(is_done, 60, -1),
     best_em=jnp.where(is_done, 0.3, states.best_em),
   )
-  checkpoints = run.open_checkpoints()
-  checkpoints.save(60, states, {})
+  checkpoints = run.open_checkpoints(writes=True)
+  checkpoints.save(60, states)
   checkpoints.close()
   rows = [{"seed": r, "step": n} for n in (20, 40, 60) for r in SEEDS]
   records.append(tmp_path / "metrics.jsonl", rows)
@@ -232,8 +232,8 @@ def test_a_run_of_another_structure_is_refused_and_nothing_moves(
   before = contents(folder)
   run, _ = make_run(folder, experiment=toy.Toy(heads=("main", "other")))
   for use in (loop.train, lambda run: loop.load(run, "last")):
-    missing = "params/other/offset is missing"
-    with refuses("another structure", missing, "hint/offset is unexpected"):
+    missing = "lacks best_params/other/offset float32[3]"
+    with refuses("another structure: it has best_params/hint/offset", missing):
       use(run)
   assert contents(folder) == before
 
