@@ -238,6 +238,57 @@ def test_a_shipped_model(path):
       assert report[name] == pytest.approx(expected[name], rel=0.01)
 
 
+def renamed(arrays, config):
+  """A change of the name of a task to one that the checker does not state."""
+  for part in ("kernel", "bias"):
+    name = f"params/logits_dense_{config['task']}/{part}"
+    arrays[name.replace(config["task"], "mine")] = arrays.pop(name)
+  config.update(task="mine", mine={"alphabet": 2})
+
+
+def test_the_table_of_a_card_is_the_task(tmp_path):
+  """A task that the checker states must have its table; another one is proved
+  against that of the card."""
+  arrays, config, table = cached_table_model("parity", "encoder_decoder")
+  verdict = lambda *model: checker.prove(*model)["verdict"]
+  assert verdict(arrays, config, table) == "proved"
+  assert verdict(arrays, config, None) == "refused"
+  arrays, mine = dict(arrays), dict(config)
+  renamed(arrays, mine)
+  calls = []
+  report = checker.prove(arrays, mine, table, lambda *x: calls.append(x))
+  assert report["verdict"] == "proved"
+  assert "against the transducer of the card" in report["text"]
+  assert calls[0] == (0, report["contexts"])
+  assert calls[-1] == (report["contexts"],) * 2
+  original = cached_table_model("parity", "encoder_decoder")[0]
+  for name, value in {"slack": 3, "marks": [11], "direction": 1}.items():
+    assert verdict(original, config, table | {name: value}) == "refused"
+  for name, value in {"short": 1, "next": [[1, 0], [1, 0]]}.items():
+    (machine,) = table["machines"]
+    changed = table | {"machines": [machine | {name: value}]}
+    assert verdict(original, config, changed) == "refused"
+    assert verdict(arrays, mine, changed) != "proved"
+  # The names of states mean nothing.
+  (machine,) = table["machines"]
+  third = {"next": [[0, 1], [1, 2], [2, 1]], "accepting": [True] * 3}
+  third["outputs"] = [*machine["outputs"], machine["outputs"][0]]
+  same = table | {"machines": [machine | third]}
+  assert verdict(original, config, same) == "proved"
+
+
+def test_memory_does_not_grow_with_the_contexts(monkeypatch):
+  """Contexts that are found few at a time are all of them."""
+  model = checker.read(FOLDER / "increment.npz")
+  expected = checker.prove(*model)
+  monkeypatch.setattr(checker, "BATCH_SIZE", 30)
+  report, sizes = checker.prove(*model), []
+  assert report["contexts"] == expected["contexts"]
+  assert report["margin"] == pytest.approx(expected["margin"])
+  checker.prove(*model, lambda done, total: sizes.append(done))
+  assert max(np.diff(sizes)) < 100
+
+
 # Mutants: name -> (verdict, change of (arrays, config)).
 
 
@@ -790,10 +841,10 @@ def test_contexts_are_those_of_the_runs_of_all_sizes(
       rng.random(num_states) < 0.5,
     )
 
-    def columns(x, y, transducer=transducer):
+    def columns(x, y):
       every_symbol = np.array([True, True])
       variables = ((("in", 0, p), ("out", p)) for p in range(x + y + 1))
-      yield {}, transducer, [(every_symbol, v) for v in variables]
+      return [(None, {})], [(every_symbol, v) for v in variables]
 
     task = types.SimpleNamespace(
       columns=columns, transducers={None: transducer}
@@ -803,7 +854,7 @@ def test_contexts_are_those_of_the_runs_of_all_sizes(
     )
     contexts = checker.Contexts(model)
     count = period * num_states
-    sizes_of = lambda size: range(
+    sizes_of = lambda size, count=count: range(
       size, size + 1 + (size >= limit) * count, period
     )
     for x, y in itertools.product(range(limit + period), repeat=2):
@@ -936,8 +987,26 @@ MODELS = [
 ]
 
 
+# A window is a line over all inputs of the decoder, without regard to segments.
+WINDOW = [[(-1, -2, LEFT, 1, -2, 0.0)], [(-1, -2, LEFT, 1, 0, 0.1)]]
+
+
+@pytest.mark.parametrize("anchor", ["left", "right"])
+def test_the_checker_agrees_with_the_program_on_cyclic_positions(
+  tmp_path, anchor
+):
+  fields = {"positions.kind": "sinusoidal", "positions.cyclic_period": 3}
+  fields["positions.source_anchor"] = anchor
+  lines = lines_of("self", WINDOW, 2)
+  check_agreement(tmp_path, "successor", "encoder_decoder", fields, lines)
+
+
 @pytest.mark.parametrize(("task", "kind"), MODELS)
 def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
+  check_agreement(tmp_path, task, kind)
+
+
+def check_agreement(tmp_path, task, kind, fields=(), more_lines=()):
   """On one input, the checker has the tokens, coordinates and logits of the
   ordinary program within the bound on rounding, and every output row is in a
   context that it enumerates."""
@@ -949,12 +1018,13 @@ def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
   from lengthgen_jax.pretrained.table import table
   from lengthgen_jax.tasks import dataset
 
-  config = untrained.config(task, kind, FIELDS)
+  config = untrained.config(task, kind, FIELDS | dict(fields))
   experiment = untrained.build(config)
   params = untrained.params(experiment)
   config_dict = json.loads(json.dumps(config.to_dict(), default=list))
   stated_task = task_of(config_dict)
   arrays = all_kinds_of_lines(stated_task, kind) | names_of(stated_task, kind)
+  arrays |= dict(more_lines)
   flat = flatten_dict(params, sep="/")
   stored = {f"params/{name}": np.asarray(x) for name, x in flat.items()}
   config_dict["bias"]["kind"] = "file"  # as in an exported card

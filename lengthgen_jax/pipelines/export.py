@@ -119,8 +119,8 @@ def exported_model(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """Returns the card of a model so far, and the arrays of its file.
 
-  The card has "task", "family", "config" and "table" alone. The arrays lack the output
-  heads of hints.
+  The card has "task", "family", "config" and "table" alone. The arrays lack
+  the output heads of hints.
 
   Args:
     config: the config of the stage that trained the model.

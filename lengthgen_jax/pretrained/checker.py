@@ -32,9 +32,10 @@ model.activation="relu" model.dtype="float32" model.precision="highest"
 model.kind="encoder_decoder"|"decoder_only" model.num_encoder_layers=
 model.num_decoder_layers= model.emb_dim= model.num_heads= model.mlp_dim=
 model.dropout_rate= positions.kind="none"|"sinusoidal"
-positions.segments=true|false positions.cyclic_period= positions.source_anchor= positions.table=
-positions.random_start= temperature.kind="none" temperature.initial=
-temperature.stretch= attention.normalizer="softmax" attention.alpha=
+positions.segments=true|false positions.cyclic_period=
+positions.source_anchor= positions.table= positions.random_start=
+temperature.kind="none" temperature.initial= temperature.stretch=
+attention.normalizer="softmax" attention.alpha=
 bias.kind="file" bias.file="" bias.allow_leak=false bias.learned_scale=false
 bias.scale=1.0 bias.closed= bias.window= bias.sides= bias.windowed_encoder="""
 # What else a config may have: sections of tasks, and what has no effect.
@@ -102,7 +103,7 @@ def check_config(config):
   sections = {name.partition(".")[0] for name in settings}
   # A task that is not stated here may have a section of its own.
   own = {*config} - {*sections, *OTHERS.split()}
-  is_known = len(own) <= (config["task"] not in STATED)
+  is_known = len(own) <= (config["task"] not in STATED.split())
   require(is_known, f"config: the sections {sorted(own)} are not known")
   for section, fields in config.items():
     require_plain(section, fields)
@@ -277,8 +278,8 @@ def distinct(x):
 
 # 2. The tasks. A card has the table of its task's transducer, a finite machine
 # that reads a symbol in each column (the tokens of all long operands there) and
-# writes a token. A Token has offsets from both ends of its segment; its id is an
-# int, or a tuple that names a variable: a token that differs from input to
+# writes a token. A Token has offsets from both ends of its segment; its id is
+# an int, or a tuple that names a variable: a token that differs from input to
 # input. A row class (x, y, j, m) is all rows that predict the output token with
 # x columns before it and y after it, in row j of a grid of m rows (0 of 0: no
 # grid); large x and y stand for all above of the same phase.
@@ -288,7 +289,7 @@ PLUS, TIMES, START, END, DELIMITER = 10, 11, 12, 13, 15  # `+*$&=` of numbers
 TABLE = """layout segments marks start delimiter end slack direction symbols
 machines"""
 STATED = """successor addition parity multiply multiply_long increment copy
-reverse modular permutations dyck""".split()
+reverse modular permutations dyck"""
 
 
 def integers(values, shape, limit):
@@ -344,7 +345,7 @@ class Sequences:
     self.marks = [tokens(x).item() for x in table["marks"]]
     self.slack = integers(table["slack"], (), 100).item()
     symbols, self.transducers = tokens(table["symbols"], None, None), {}
-    self.zeros = symbols[0].tolist()
+    self.zeros, self.num_symbols = symbols[0].tolist(), len(symbols)
     for machine in table["machines"]:
       short, accepting = machine["short"], np.array(machine["accepting"])
       size = len(accepting), len(symbols)
@@ -388,18 +389,17 @@ class Sequences:
     return prompt, segment_tokens(self.num_operands, ids)
 
   def columns(self, x, y, j, num_rows):
-    """Yields (fixed, transducer, columns) for every digit of the short operand,
-    or once if there is none: fixed is {variable: token}; a column is (a mask of
-    the symbols that can stand there, its variables, of which the output's is
-    the last)."""
+    """Returns (choices, columns). A choice is (digit of the short operand or
+    None, {variable: token} of what it fixes); a column is (a mask of the
+    symbols that can stand there, its variables, the output's last)."""
     num_free = x + y + 1 - bool(self.marks) - self.slack
-    for digit, transducer in self.transducers.items():
-      is_zero, columns = np.arange(len(transducer.symbols)) == 0, []
-      for p in range(num_free + self.slack):  # a slack column has symbol 0
-        variables = *(("in", k, p) for k in range(self.num_long)), ("out", p)
-        columns.append((is_zero | (p < num_free), variables))
-      short = ("in", self.num_operands - 1, 0)
-      yield {} if digit is None else {short: digit}, transducer, columns
+    is_zero, columns = np.arange(self.num_symbols) == 0, []
+    for p in range(num_free + self.slack):  # a slack column has symbol 0
+      variables = *(("in", k, p) for k in range(self.num_long)), ("out", p)
+      columns.append((is_zero | (p < num_free), variables))
+    short = ("in", self.num_long, 0)
+    fixed = lambda digit: {} if digit is None else {short: digit}
+    return [(digit, fixed(digit)) for digit in self.transducers], columns
 
 
 class Products(Sequences):
@@ -428,17 +428,19 @@ class Products(Sequences):
     return prompt, [*output, Token(2, (m, 0), (0, n), self.end)]
 
   def columns(self, x, y, j, num_rows):
-    """Yields the same as Sequences.columns for every digit b_j, or once in the
-    end token's row."""
-    is_sum, last = j < num_rows, x + y  # else it is the end token's row
-    for b, transducer in [*self.transducers.items()][: 10 if is_sum else 1]:
-      (no_a, no_s), columns = (transducer.symbols == 0).T, []
-      for t in range(last + 2):
-        a = ("in", 0, t - 1) if 0 < t <= last else None  # None: a zero, unseen
-        s = ("out", j - 1, t) if j and t <= last else None
-        out = ("out", j, t - 1) if t and is_sum else None
-        columns.append(((no_a | bool(a)) & (no_s | bool(s)), (a, s, out)))
-      yield {("in", 1, j): b} if is_sum else {}, transducer, columns
+    """Returns the same as Sequences.columns; a choice is b_j, of which the end
+    token's row has none."""
+    is_sum, last, columns = j < num_rows, x + y, []
+    no_a, no_s = (next(iter(self.transducers.values())).symbols == 0).T
+    for t in range(last + 2):
+      a = ("in", 0, t - 1) if 0 < t <= last else None  # None: a zero, unseen
+      s = ("out", j - 1, t) if j and t <= last else None
+      out = ("out", j, t - 1) if t and is_sum else None
+      columns.append(((no_a | bool(a)) & (no_s | bool(s)), (a, s, out)))
+    choices = [
+      (b, {("in", 1, j): b} if is_sum else {}) for b in self.transducers
+    ]
+    return choices[: len(choices) if is_sum else 1], columns
 
 
 def make_task(table, num_tokens, has_source):
@@ -451,7 +453,7 @@ def is_stated(task, config, num_tokens, has_source):
   """Returns whether the task that a config names is stated here, after a check
   that the card's table is the same; transducers are, if they have the same
   outputs for all symbols, whatever their states are called."""
-  if config["task"] not in STATED:
+  if config["task"] not in STATED.split():
     return False
   stated = stated_table(config)
   own = make_task(stated, num_tokens, has_source)
@@ -465,11 +467,10 @@ def is_stated(task, config, num_tokens, has_source):
     for p, q in pairs:  # grows while it is read
       is_same &= transducer.accepting[p] == other.accepting[q]
       is_same &= (transducer.outputs[p] == other.outputs[q]).all()
-      after = zip(
-        transducer.next_states[p].tolist(), other.next_states[q].tolist()
-      )
-      new = {*after} - known
-      pairs, known = pairs.extend(new) or pairs, known | new
+      rows = transducer.next_states[p], other.next_states[q]
+      new = {*zip(*(row.tolist() for row in rows), strict=True)} - known
+      pairs += new
+      known |= new
   text = f"the card's table has another transducer than {config['task']}"
   require(is_same, text)
   return True
@@ -679,8 +680,8 @@ def receptive_field(model, layout, i):
 
 
 # 4. Contexts, as codes: the integers sum of token_v · V^v over variables v.
-# While columns are read, a run is code · Q + q, for a code and a state q of Q. A
-# Plan says how the contexts of a row class are found: from the code of what is
+# While columns are read, a run is code · Q + q, for a code and a state q of Q.
+# A Plan says how contexts of a row class are found: from the code of what is
 # fixed, a run takes a step for every column that the row sees (`moves`: which
 # states columns before it lead to; `allowed`: a mask of symbols; `variables`:
 # the index of each in the code, or None), and must end in an accepting state.
@@ -716,24 +717,28 @@ class Contexts:
     product = self.arrays[first] @ self.arrays[second]
     return self.number(np.float32(product > 0))
 
-  def moves_of(self, digit, allowed, is_repeatable):
-    """Returns the number of the moves of a column; or, if it stands for 1, 1 +
-    T, 1 + 2T, ... columns (T is the period), of any number of these."""
+  def moves_of(self, digit, columns):
+    """Returns the number of the moves of some columns: for each (number of a
+    mask, whether it stands for 1, 1 + T, 1 + 2T, ... columns of its kind, where
+    T is the period)."""
     transducer = self.model.task.transducers[digit]
     num_states = len(transducer.accepting)
+    if not columns:
+      return self.number(np.eye(num_states, dtype=np.float32))
+    *before, (allowed, is_repeatable) = columns
     moves = np.zeros((num_states, num_states), np.float32)
     after = transducer.next_states[:, self.arrays[allowed]]
     moves[np.arange(num_states)[:, None], after] = 1
-    once = self.number(moves)
-    if not is_repeatable:
-      return once
-    period = functools.reduce(self.then, [once] * self.model.period)
-    many, more = None, once
-    while more != many:  # until one period more leads to nothing new
-      many = more
+    one, many = self.number(moves), None
+    all_moves = self.then(self.moves_of(digit, tuple(before)), one)
+    period = functools.reduce(self.then, [one] * self.model.period)
+    while (
+      is_repeatable and all_moves != many
+    ):  # until more leads to nothing new
+      many = all_moves
       union = self.arrays[many] + self.arrays[self.then(many, period)]
-      more = self.number(np.float32(union > 0))
-    return many
+      all_moves = self.number(np.float32(union > 0))
+    return all_moves
 
   def plans(self, row_class, names, target):
     """Returns the plans of a row class, whose variables are `names`."""
@@ -746,35 +751,34 @@ class Contexts:
     sizes_and_columns = (x, reach + 2), (y, x + reach + 2)
     limit = self.model.class_limit
     repeatable = [c for size, c in sizes_and_columns if size >= limit]
-    for fixed, transducer, columns in task.columns(*row_class):
+    choices, columns = task.columns(*row_class)
+    seen, unseen = [], ()
+    for i, (allowed, variables) in enumerate(columns):
+      allowed = self.number(allowed)
+      indices = tuple(map(index_of.get, variables))
+      if indices == (None,) * len(indices):
+        unseen += ((allowed, i in repeatable),)
+      else:
+        require(i not in repeatable, "a row sees a column that is many")
+        seen.append((unseen, allowed, indices))
+        unseen = ()
+    weigh = lambda name, token: token * self.radix ** index_of.get(name, 0)
+    for digit, fixed in choices:
       covered = set(fixed).union(*(variables for _, variables in columns))
       others = [str(name) for name in names if name not in covered]
       require(not others, f"a row sees what its columns do not have: {others}")
-      num_states = len(transducer.accepting)
-      num_codes = self.radix ** len(index_of) * num_states
+      accepting = np.float32(task.transducers[digit].accepting)
+      num_codes = self.radix ** len(index_of) * len(accepting)
       require(num_codes < 1 << 63, f"a row sees too many tokens: {len(names)}")
-      weigh = lambda name, x: x * self.radix ** index_of[name]
-      constants = (fixed | known).items()
-      code = sum(weigh(k, x) for k, x in constants if k in index_of)
-      nothing = self.number(np.eye(num_states, dtype=np.float32))
-      steps, unseen = [], nothing
-      (digit,) = (d for d, t in task.transducers.items() if t is transducer)
-      for i, (allowed, variables) in enumerate(columns):
-        allowed = self.number(allowed)
-        indices = tuple(index_of.get(name) for name in variables)
-        if indices == (None,) * len(indices):
-          moves = self.moves_of(digit, allowed, i in repeatable)
-          unseen = self.then(unseen, moves)
-          continue
-        require(i not in repeatable, "a row sees a column that is many")
-        steps.append(Step(unseen, allowed, indices))
-        unseen = nothing
-      accepting = self.number(np.float32(transducer.accepting))
-      yield Plan(code, digit, tuple(steps), self.then(unseen, accepting))
+      constants = [x for x in (fixed | known).items() if x[0] in index_of]
+      code = sum(itertools.starmap(weigh, constants))
+      steps = [Step(self.moves_of(digit, x), *step) for x, *step in seen]
+      last = self.then(self.moves_of(digit, unseen), self.number(accepting))
+      yield Plan(code, digit, tuple(steps), last)
 
   def growth(self, digit, step):
-    """Returns by how much a step changes a run of each state: arrays of distinct
-    numbers."""
+    """Returns by how much a step changes a run of each state: arrays of
+    distinct numbers."""
     transducer = self.model.task.transducers[digit]
     allowed, num_states = self.arrays[step.allowed], len(transducer.accepting)
     weights = [0 if v is None else self.radix**v for v in step.variables]
@@ -824,6 +828,17 @@ class Contexts:
     v = next(v for v in order if v not in given)
     for token in range(self.radix):
       yield from self.chunks(plans, (*tokens, (v, token)))
+
+  def describe(self, code, rows):
+    """Returns a row class, of those of a receptive field, that has a context,
+    and its tokens in words."""
+    for row_class, names, plans in rows:
+      tokens = code // self.radix ** np.arange(len(names)) % self.radix
+      given = [*enumerate(tokens.tolist())]
+      if any(code in self.run(plan, given) for plan in plans):
+        pairs = zip(names, tokens, strict=True)
+        return row_class, " ".join(f"{name}={token}" for name, token in pairs)
+    raise AssertionError("a context of no row")
 
   def batches(self, plans):
     """Yields the same as `chunks`, small ones together."""
@@ -881,10 +896,9 @@ class Model:
     )
     waves = np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :size]
     self.waves = waves * has_positions
-    # pow, sin and cos are off by ULPS; then there is the product.
-    self.waves_e = (
-      (2 * ULPS + 2) * self.period * UNIT * size**0.5 * has_positions
-    )
+    # Of pow, its exponent, the product and sin: docs/proofs.md.
+    self.waves_e = (4 * ULPS + 4) * self.period * UNIT * size**0.5
+    self.waves_e *= has_positions
     is_grid = len(self.task.directions) > 1
     require(not (is_grid and has_positions), "positions of a grid")
     self.lines = {x: read_lines(self, x) for x in self.sites}
@@ -1170,7 +1184,7 @@ def check_unread(model):
   for segment in range(model.task.num_operands + 1):
     phases = range(model.period)
     states = [model.embed(tokens, segment, phase) for phase in phases]
-    x, e = map(np.concatenate, zip(*states))
+    x, e = map(np.concatenate, zip(*states, strict=True))
     for layer in range(model.layers):
       keys = dict.fromkeys(model.sites)
       x, e = model.block(layer, x, e, heads, keys, True)
@@ -1211,16 +1225,10 @@ def check_contexts(model, progress):
       # The first context that is not proved, if there is one.
       for code, target, *arrays in evaluate(model, nodes, codes[:1], True):
         margin, bound = arrays[0].min(), arrays[1].max()
-        tokens = code // contexts.radix ** np.arange(len(fields[nodes][0][1]))
-        tokens = (tokens % contexts.radix).tolist()
-        is_found = lambda plan: code in contexts.run(plan, [*enumerate(tokens)])
-        row, names, _ = next(
-          x for x in fields[nodes] if any(map(is_found, x[2]))
-        )
-        seen = map("{}={}".format, names, tokens)
+        row, seen = contexts.describe(code, fields[nodes])
         verdict = "fails" if margin <= 0 else "undecided"
         text = f"{verdict}: rows of class {row} must say {target[0]} after"
-        text += f" {' '.join(seen)}: margin {margin:.3g}, rounding {bound:.2g}"
+        text += f" {seen}: margin {margin:.3g}, rounding {bound:.2g}"
         return figures | {"verdict": verdict, "text": text}
   progress(total, total)
   text = "proved: {contexts:,} contexts, smallest margin {margin:.4g}, rounding"

@@ -116,8 +116,8 @@ def read(model: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     digest = hashlib.sha256(content).hexdigest()
     check(
       digest == card["sha256"],
-      f"{archive}: is damaged, or another model's: its sha256 is {digest[:12]}…,"
-      f" but {path.name} has {str(card['sha256'])[:12]}…",
+      f"{archive}: is damaged, or another model's: its sha256 is"
+      f" {digest[:12]}…, but {path.name} has {str(card['sha256'])[:12]}…",
     )
     names = zipfile.ZipFile(io.BytesIO(content)).namelist()
     arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
