@@ -25,12 +25,12 @@ LEFT, RIGHT = 0, 1  # anchors of lines
 
 
 def write(folder, model, name="model"):
-  """Writes a model (arrays, config); returns the path of its npz."""
-  arrays, config = model
+  """Writes a model (arrays, config, table); returns the path of its npz."""
+  arrays, config, table = model
   path = pathlib.Path(folder) / f"{name}.npz"
   np.savez(path, **arrays)
   digest = hashlib.sha256(path.read_bytes()).hexdigest()
-  card = {"config": config, "sha256": digest}
+  card = {"config": config, "table": table, "sha256": digest}
   path.with_suffix(".json").write_text(json.dumps(card), encoding="utf-8")
   return path
 
@@ -76,9 +76,15 @@ def config_of(task, kind, layers=1, heads=2, emb_dim=8, mlp_dim=8):
   }
 
 
+def task_of(config):
+  """The task that a config names, as the checker states it."""
+  has_source = config["model"]["kind"] == "encoder_decoder"
+  return checker.make_task(checker.stated_table(config), 256, has_source)
+
+
 def names_of(task, kind):
   """The arrays lines/schema and lines/meta of a model."""
-  prompt = list("ab"[: task.num_operands]) if task.marks else ["items"]
+  prompt = task.segments
   in_decoder = [""] * len(prompt) if kind == "encoder_decoder" else prompt
   sites = {"self": [*in_decoder, "target", "start"]}
   if kind == "encoder_decoder":
@@ -119,12 +125,8 @@ def table_model(task, kind):
   of its MLP stands for a pair of these and writes the output of the pair.
   """
   config = config_of(task, kind)
-  stated_task = checker.make_task(config)
-  transducer = stated_task.transducers[None]
-  is_encoder_decoder = kind == "encoder_decoder"
-  first_token = (
-    stated_task.start if is_encoder_decoder else stated_task.delimiter
-  )
+  stated_task = task_of(config)
+  transducer, first_token = stated_task.transducers[None], stated_task.first
   pairs, to_visit = {}, [(0, first_token)]
   for state, previous in to_visit:  # grows while it is read
     for symbol, (token,) in enumerate(transducer.symbols.tolist()):
@@ -194,7 +196,7 @@ def table_model(task, kind):
   arrays |= names_of(stated_task, kind)
   if kind == "encoder_decoder":
     arrays |= lines_of("self", [[], []])
-  return arrays, config
+  return arrays, config, checker.stated_table(config)
 
 
 @functools.cache
@@ -204,12 +206,12 @@ def cached_table_model(task, kind):
 
 def check_changed(folder, task="parity", kind="encoder_decoder", change=None):
   """The checker's report on a model that `change` has changed."""
-  arrays, config = cached_table_model(task, kind)
+  arrays, config, table = cached_table_model(task, kind)
   arrays = {name: x.copy() for name, x in arrays.items()}
   config = json.loads(json.dumps(config))
   if change is not None:
     change(arrays, config)
-  return checker.prove_or_refuse(write(folder, (arrays, config)))
+  return checker.prove_file(write(folder, (arrays, config, table)))
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -225,7 +227,7 @@ def test_what_is_right_by_construction_is_proved(tmp_path, task, kind):
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_model(path):
   card = json.loads(path.with_suffix(".json").read_text())
-  report = checker.prove_or_refuse(path)
+  report = checker.prove_file(path)
   if card["task"] == "sort":
     assert report["verdict"] == "refused"
   else:
@@ -234,6 +236,57 @@ def test_a_shipped_model(path):
     assert report["contexts"] == expected["contexts"]
     for name in ("margin", "rounding"):
       assert report[name] == pytest.approx(expected[name], rel=0.01)
+
+
+def renamed(arrays, config):
+  """A change of the name of a task to one that the checker does not state."""
+  for part in ("kernel", "bias"):
+    name = f"params/logits_dense_{config['task']}/{part}"
+    arrays[name.replace(config["task"], "mine")] = arrays.pop(name)
+  config.update(task="mine", mine={"alphabet": 2})
+
+
+def test_the_table_of_a_card_is_the_task(tmp_path):
+  """A task that the checker states must have its table; another one is proved
+  against that of the card."""
+  arrays, config, table = cached_table_model("parity", "encoder_decoder")
+  verdict = lambda *model: checker.prove(*model)["verdict"]
+  assert verdict(arrays, config, table) == "proved"
+  assert verdict(arrays, config, None) == "refused"
+  arrays, mine = dict(arrays), dict(config)
+  renamed(arrays, mine)
+  calls = []
+  report = checker.prove(arrays, mine, table, lambda *x: calls.append(x))
+  assert report["verdict"] == "proved"
+  assert "against the transducer of the card" in report["text"]
+  assert calls[0] == (0, report["contexts"])
+  assert calls[-1] == (report["contexts"],) * 2
+  original = cached_table_model("parity", "encoder_decoder")[0]
+  for name, value in {"slack": 3, "marks": [11], "direction": 1}.items():
+    assert verdict(original, config, table | {name: value}) == "refused"
+  for name, value in {"short": 1, "next": [[1, 0], [1, 0]]}.items():
+    (machine,) = table["machines"]
+    changed = table | {"machines": [machine | {name: value}]}
+    assert verdict(original, config, changed) == "refused"
+    assert verdict(arrays, mine, changed) != "proved"
+  # The names of states mean nothing.
+  (machine,) = table["machines"]
+  third = {"next": [[0, 1], [1, 2], [2, 1]], "accepting": [True] * 3}
+  third["outputs"] = [*machine["outputs"], machine["outputs"][0]]
+  same = table | {"machines": [machine | third]}
+  assert verdict(original, config, same) == "proved"
+
+
+def test_memory_does_not_grow_with_the_contexts(monkeypatch):
+  """Contexts that are found few at a time are all of them."""
+  model = checker.read(FOLDER / "increment.npz")
+  expected = checker.prove(*model)
+  monkeypatch.setattr(checker, "BATCH_SIZE", 30)
+  report, sizes = checker.prove(*model), []
+  assert report["contexts"] == expected["contexts"]
+  assert report["margin"] == pytest.approx(expected["margin"])
+  checker.prove(*model, lambda done, total: sizes.append(done))
+  assert max(np.diff(sizes)) < 100
 
 
 # Mutants: name -> (verdict, change of (arrays, config)).
@@ -613,10 +666,9 @@ INCREMENT_MUTANTS = {
 @pytest.mark.parametrize("name", INCREMENT_MUTANTS)
 def test_a_mutant_of_the_increment_is_not_proved(tmp_path, name):
   expected, change = INCREMENT_MUTANTS[name]
-  card = json.loads(INCREMENT.with_suffix(".json").read_text())
-  arrays = dict(np.load(INCREMENT))
-  change(arrays, card["config"])
-  report = checker.prove_or_refuse(write(tmp_path, (arrays, card["config"])))
+  arrays, config, table = checker.read(INCREMENT)
+  change(arrays, config)
+  report = checker.prove(arrays, config, table)
   assert report["verdict"] == expected, report["text"]
 
 
@@ -656,7 +708,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     path.with_suffix(".json").unlink()
   else:
     path.write_text("no arrays")
-  assert checker.prove_or_refuse(path)["verdict"] == "refused"
+  assert checker.prove_file(path)["verdict"] == "refused"
 
 
 def test_the_script_runs_alone_and_its_exit_code_is_that_of_the_worst_verdict(
@@ -665,10 +717,10 @@ def test_the_script_runs_alone_and_its_exit_code_is_that_of_the_worst_verdict(
   right = write(
     tmp_path, cached_table_model("copy", "encoder_decoder"), "right"
   )
-  wrong_arrays, config = cached_table_model("copy", "encoder_decoder")
+  wrong_arrays, config, table = cached_table_model("copy", "encoder_decoder")
   name = "params/decoder_0/mlp/wo/kernel"
   wrong_arrays = wrong_arrays | {name: 0 * wrong_arrays[name]}
-  wrong = write(tmp_path, (wrong_arrays, config), "wrong")
+  wrong = write(tmp_path, (wrong_arrays, config, table), "wrong")
   source = pathlib.Path(checker.__file__).read_text()
   assert "lengthgen_jax." not in source and "import jax" not in source
 
@@ -704,7 +756,7 @@ def digits(number, size, base=10):
 
 
 def transducers_of(name):
-  return checker.make_task(config_of(name, "encoder_decoder")).transducers
+  return task_of(config_of(name, "encoder_decoder")).transducers
 
 
 def test_transducers_agree_with_python_integers():
@@ -744,10 +796,17 @@ def test_partial_sums_agree_with_python_integers():
     assert is_possible == (previous_sum < 10 * a or previous_sum == a == 0)
 
 
-@pytest.mark.parametrize("sees_last", [True, False])
-def test_contexts_are_those_of_the_runs_of_all_sizes(sees_last):
+@pytest.mark.parametrize(
+  ("sees_last", "period", "batch_size"),
+  [(True, 1, 1000), (False, 1, 1000), (True, 2, 10), (False, 3, 10)],
+)
+def test_contexts_are_those_of_the_runs_of_all_sizes(
+  sees_last, period, batch_size, monkeypatch
+):
   """For random transducers that accept some of their states, and rows that see
-  the first column, two around them and maybe the last."""
+  the first column, two around them and maybe the last; if positions have a
+  period, for all sizes of one phase; and if few contexts are found at once."""
+  monkeypatch.setattr(checker, "BATCH_SIZE", batch_size)
   rng, num_states, limit = np.random.default_rng(0), 4, 6
 
   def seen_by(x, y):
@@ -782,35 +841,38 @@ def test_contexts_are_those_of_the_runs_of_all_sizes(sees_last):
       rng.random(num_states) < 0.5,
     )
 
-    def columns(x, y, transducer=transducer):
+    def columns(x, y):
       every_symbol = np.array([True, True])
       variables = ((("in", 0, p), ("out", p)) for p in range(x + y + 1))
-      yield {}, transducer, [(every_symbol, v) for v in variables]
+      return [(None, {})], [(every_symbol, v) for v in variables]
 
-    model = types.SimpleNamespace(
-      embedding=[0, 1],
-      reach=[1],
-      class_limit=limit,
-      task=types.SimpleNamespace(columns=columns),
+    task = types.SimpleNamespace(
+      columns=columns, transducers={None: transducer}
     )
-    sizes_of = lambda size: range(size, size + 1 + num_states * (size == limit))
-    for x, y in itertools.product(range(limit + 1), repeat=2):
-      codes = checker.contexts(model, (x, y), seen_by(x, y), ("out", x), {})
+    model = types.SimpleNamespace(
+      embedding=[0, 1], reach=[1], class_limit=limit, task=task, period=period
+    )
+    contexts = checker.Contexts(model)
+    count = period * num_states
+    sizes_of = lambda size, count=count: range(
+      size, size + 1 + (size >= limit) * count, period
+    )
+    for x, y in itertools.product(range(limit + period), repeat=2):
+      plans = [*contexts.plans((x, y), seen_by(x, y), ("out", x))]
+      codes = np.concatenate([*contexts.chunks(plans)])
       sizes = itertools.product(sizes_of(x), sizes_of(y))
       expected = set().union(*(runs_of(transducer, *size) for size in sizes))
-      assert codes.tolist() == sorted(expected), (x, y)
+      assert sorted(codes.tolist()) == sorted(expected), (x, y)
 
 
-def test_lines_to_the_short_operand_of_a_grid(tmp_path):
+def test_lines_to_the_short_operand_of_a_grid():
   """From b's left end against the rows, a line opens `*` in row 0 alone, so
   that row 1 sees what no row of the enumerated classes sees. A line that all
   rows have to `*` reads one embedding, but to the digit beside it a variable,
   and above the first layer of a single sequence the state of a row."""
-  arrays, config = cached_table_model("parity", "encoder_decoder")
-  path = write(tmp_path, (arrays, config))
-  model = checker.Model(*checker.read(path))
-  config = config_of("multiply_long", "encoder_decoder")
-  model.task = checker.make_task(config)
+  arrays, config, table = cached_table_model("parity", "encoder_decoder")
+  model = checker.Model(arrays, config, table)
+  model.task = task_of(config_of("multiply_long", "encoder_decoder"))
 
   def is_covered(anchor, slope, row=0, site="cross", layer=1):
     line = checker.Line(2, 1, anchor, [[slope, 0], [0, 0]], [row, 0], 0.0)
@@ -925,8 +987,26 @@ MODELS = [
 ]
 
 
+# A window is a line over all inputs of the decoder, without regard to segments.
+WINDOW = [[(-1, -2, LEFT, 1, -2, 0.0)], [(-1, -2, LEFT, 1, 0, 0.1)]]
+
+
+@pytest.mark.parametrize("anchor", ["left", "right"])
+def test_the_checker_agrees_with_the_program_on_cyclic_positions(
+  tmp_path, anchor
+):
+  fields = {"positions.kind": "sinusoidal", "positions.cyclic_period": 3}
+  fields["positions.source_anchor"] = anchor
+  lines = lines_of("self", WINDOW, 2)
+  check_agreement(tmp_path, "successor", "encoder_decoder", fields, lines)
+
+
 @pytest.mark.parametrize(("task", "kind"), MODELS)
 def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
+  check_agreement(tmp_path, task, kind)
+
+
+def check_agreement(tmp_path, task, kind, fields=(), more_lines=()):
   """On one input, the checker has the tokens, coordinates and logits of the
   ordinary program within the bound on rounding, and every output row is in a
   context that it enumerates."""
@@ -935,19 +1015,21 @@ def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
   from flax.traverse_util import flatten_dict
 
   from lengthgen_jax.attention.lines import SiteLines, of_seed
+  from lengthgen_jax.pretrained.table import table
   from lengthgen_jax.tasks import dataset
 
-  config = untrained.config(task, kind, FIELDS)
+  config = untrained.config(task, kind, FIELDS | dict(fields))
   experiment = untrained.build(config)
   params = untrained.params(experiment)
   config_dict = json.loads(json.dumps(config.to_dict(), default=list))
-  stated_task = checker.make_task(config_dict)
+  stated_task = task_of(config_dict)
   arrays = all_kinds_of_lines(stated_task, kind) | names_of(stated_task, kind)
+  arrays |= dict(more_lines)
   flat = flatten_dict(params, sep="/")
   stored = {f"params/{name}": np.asarray(x) for name, x in flat.items()}
   config_dict["bias"]["kind"] = "file"  # as in an exported card
   config_dict["seeds"] = [0]
-  path = write(tmp_path, (arrays | stored, config_dict))
+  path = write(tmp_path, (arrays | stored, config_dict, table(experiment.task)))
   text, width = EXAMPLES[task]
   parsed = [experiment.task.parse(text)]
   batch = dataset.parsed_batch(experiment.task, kind, parsed, width, width)
@@ -978,7 +1060,8 @@ def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
       assert right == tuple(np.asarray(keys.right[0, i]).tolist())
       assert values.setdefault(name, int(ids[i])) == int(ids[i])
       assert isinstance(name, tuple) or name == ids[i]
-  enumerated = checker.enumerate_contexts(model)
+  contexts = checker.Contexts(model)
+  fields = checker.receptive_fields(model, contexts)
   radix = len(model.embedding)
   for i in range(layout.first_output_row, len(layout.predicted)):
     segment, left, _, name = layout.predicted[i]
@@ -988,7 +1071,9 @@ def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
     nodes, names = checker.receptive_field(model, layout, i)
     tokens = [*(values[name] for name in names), target]
     code = sum(token * radix**v for v, token in enumerate(tokens))
-    assert any(code in codes for *_, codes in enumerated[nodes])
+    given = [*enumerate(tokens[:-1])]
+    plans = [plan for *_, plans in fields[nodes] for plan in plans]
+    assert any(code in contexts.run(plan, given) for plan in plans)
     code = np.array([code])
     logits = np.asarray(program[0, i], float)
     for is_tight in (False, True):
@@ -1004,7 +1089,7 @@ def test_the_checker_agrees_with_the_program(tmp_path, task, kind):
 # The bounds on rounding.
 
 
-def random_model(folder, mlp_dim=24):
+def random_model(mlp_dim=24):
   """A model of addition with two heads and random parameters."""
   rng = np.random.default_rng(0)
   config = config_of("addition", "encoder_decoder", 1, 2, 16, mlp_dim)
@@ -1028,7 +1113,8 @@ def random_model(folder, mlp_dim=24):
   params["logits_dense_addition/bias"] = rng.normal(size=15)
   arrays = {f"params/{k}": np.float32(v) for k, v in params.items()}
   arrays |= lines_of("self", [[], []]) | lines_of("cross", [[], []])
-  return checker.Model(write(folder, (arrays, config)))
+  arrays |= names_of(task_of(config), "encoder_decoder")
+  return checker.Model(arrays, config, checker.stated_table(config))
 
 
 def largest_change(function, x, e):
@@ -1047,10 +1133,10 @@ def largest_change(function, x, e):
 
 
 @pytest.mark.parametrize("e", [1e-5, 3e-2])
-def test_the_bounds_hold_in_the_worst_directions(tmp_path, e):
+def test_the_bounds_hold_in_the_worst_directions(e):
   """An error of a layer's inputs never changes its outputs by more than the
   bound, and by a fifth of it or more in the worst direction."""
-  model, rng = random_model(tmp_path), np.random.default_rng(1)
+  model, rng = random_model(), np.random.default_rng(1)
   error = np.array([e])
   names = "attend", "keys", "mlp", "tight mlp", "normalize", "margins"
   ratios = {name: [] for name in names}
@@ -1094,10 +1180,10 @@ def test_the_bounds_hold_in_the_worst_directions(tmp_path, e):
     assert e < 1e-4 or max(values) > 0.2, (name, max(values))
 
 
-def test_keys_of_one_hidden_state_have_errors_of_their_own(tmp_path):
+def test_keys_of_one_hidden_state_have_errors_of_their_own():
   """Because they need not be rounded alike: several keys of the first head, and
   another one of the second."""
-  model, rng = random_model(tmp_path), np.random.default_rng(1)
+  model, rng = random_model(), np.random.default_rng(1)
   zero, e = np.zeros(1), 1e-5
   for count in (1, 2, 4):
     for _ in range(10):
@@ -1125,10 +1211,10 @@ def test_keys_of_one_hidden_state_have_errors_of_their_own(tmp_path):
         assert np.linalg.norm(moved) <= bound
 
 
-def test_the_bound_of_attention_is_tight_where_keys_are_wrong(tmp_path):
+def test_the_bound_of_attention_is_tight_where_keys_are_wrong():
   """Two equal heads, with a key of a small weight and one of a large: what they
   read changes by more than the first derivative says."""
-  model, path = random_model(tmp_path), "decoder_0/cross_attention"
+  model, path = random_model(), "decoder_0/cross_attention"
   model.params[f"{path}/out/kernel"] = np.eye(16).reshape(2, 8, 16)
   for name in ("kernel", "bias"):
     query = model.params[f"{path}/query/{name}"]
@@ -1158,8 +1244,8 @@ def test_the_bound_of_attention_is_tight_where_keys_are_wrong(tmp_path):
   assert 0.7 * bound < change <= bound
 
 
-def test_hidden_states_that_might_overflow_have_no_bound(tmp_path):
-  model, zero = random_model(tmp_path), np.zeros(1)
+def test_hidden_states_that_might_overflow_have_no_bound():
+  model, zero = random_model(), np.zeros(1)
   x = np.random.default_rng(1).normal(size=(1, 16))
   assert np.isfinite(model.normalize(2.0**39 * x, zero)[1])
   assert np.isinf(model.normalize(2.0**41 * x, zero)[1])
@@ -1179,10 +1265,10 @@ def sum_in_order(terms):
   return total
 
 
-def test_the_bounds_hold_for_coarse_arithmetic(tmp_path, monkeypatch):
+def test_the_bounds_hold_for_coarse_arithmetic(monkeypatch):
   """Hidden states that are computed with every operation rounded to 16 bits
   stay within the bounds for that unit of rounding."""
-  model, rng = random_model(tmp_path), np.random.default_rng(2)
+  model, rng = random_model(), np.random.default_rng(2)
   monkeypatch.setattr(checker, "UNIT", 2.0**-16)
   zero = np.zeros(20)
   x = rounded(rng.normal(size=(20, 16)))
@@ -1205,7 +1291,7 @@ def test_the_bounds_hold_for_coarse_arithmetic(tmp_path, monkeypatch):
   y = dense(model.output_head, norm("decoder_norm", x))
   hidden, error = model.normalize(x, zero)
   exact, bound = model.dense(model.output_head, hidden, error)
-  _, _, norms, _ = model.dense_weights(model.output_head, 16)
+  _, _, norms, _ = model.dense_weights(model.output_head)
   change = np.linalg.norm(y - exact[:, 0], axis=1)
   assert (change <= checker.l2(bound[:, 0]) + norms * error).all()
 

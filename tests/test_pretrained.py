@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.resources
 import json
-import pathlib
 import tomllib
 
 import jax

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
-from lengthgen_jax.coordinates import PAD
 from lengthgen_jax.attention.kernel import SparseBias
+from lengthgen_jax.coordinates import PAD
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.models.transformer import Memory, SiteInputs, empty_cache

@@ -8,7 +8,6 @@ import copy
 import dataclasses
 import json
 import pathlib
-import tempfile
 from typing import Any
 
 import jax
@@ -23,7 +22,7 @@ from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import evaluate, runs, workdir
-from lengthgen_jax.pretrained import checker, files
+from lengthgen_jax.pretrained import checker, files, table
 from lengthgen_jax.results import records
 
 # Fields of a certificate that a card leaves out: they are long, and only
@@ -107,15 +106,11 @@ def second_opinion(config: ConfigDict, model: Model) -> dict[str, Any]:
     A dict with its "verdict" ("proved", "fails", "undecided" or "refused") and
     "text", one line; see `checker.prove`.
   """
-  with tempfile.TemporaryDirectory() as folder:
-    path = pathlib.Path(folder) / "model"
-    try:
-      card, arrays = exported_model(config, model)
-      card |= dict.fromkeys(("data_sheet", "certificate", SECOND))
-      files.write(path, card, arrays)
-    except UsageError as reason:
-      return {"verdict": "refused", "text": f"refused: {reason}"}
-    return checker.prove_or_refuse(path.with_suffix(".npz"))
+  try:
+    card, arrays = exported_model(config, model)
+  except UsageError as reason:
+    return {"verdict": "refused", "text": f"refused: {reason}"}
+  return checker.prove(arrays, card["config"], card["table"])
 
 
 def exported_model(
@@ -123,15 +118,16 @@ def exported_model(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """Returns the card of a model so far, and the arrays of its file.
 
-  The card has "task", "family" and "config" alone. The arrays lack the output
-  heads of hints.
+  The card has "task", "family", "config" and "table" alone. The arrays lack
+  the output heads of hints.
 
   Args:
     config: the config of the stage that trained the model.
     model: the model.
 
   Raises:
-    UsageError: its parameters are not float32, or its bias is a matrix.
+    UsageError: its parameters are not float32, its bias is a matrix, or its
+      task is not what its transducer says.
   """
   exported_config = config_of(config, model.seed)
   experiment = build.build(exported_config)
@@ -140,6 +136,7 @@ def exported_model(
     "task": exported_config.task,
     "family": experiment.kind,
     "config": json.loads(exported_config.to_json_best_effort()),
+    "table": table.table(experiment.task),
   }
   exported = dataclasses.replace(model, experiment=experiment, params=params)
   return card, files.to_arrays(params, bias_arrays(exported))

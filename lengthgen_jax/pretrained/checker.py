@@ -31,13 +31,14 @@ SETTINGS = """model.norm="pre" model.norm_kind="layer" model.dense_bias=true
 model.activation="relu" model.dtype="float32" model.precision="highest"
 model.kind="encoder_decoder"|"decoder_only" model.num_encoder_layers=
 model.num_decoder_layers= model.emb_dim= model.num_heads= model.mlp_dim=
-model.dropout_rate= positions.kind="none" positions.segments=true|false
-positions.cyclic_period= positions.source_anchor= positions.table=
-positions.random_start= temperature.kind="none" temperature.initial=
-temperature.stretch= attention.normalizer="softmax" attention.alpha=
+model.dropout_rate= positions.kind="none"|"sinusoidal"
+positions.segments=true|false positions.cyclic_period=
+positions.source_anchor= positions.table= positions.random_start=
+temperature.kind="none" temperature.initial= temperature.stretch=
+attention.normalizer="softmax" attention.alpha=
 bias.kind="file" bias.file="" bias.allow_leak=false bias.learned_scale=false
 bias.scale=1.0 bias.closed= bias.window= bias.sides= bias.windowed_encoder="""
-# What else a config may have: the task's section, and what has no effect.
+# What else a config may have: sections of tasks, and what has no effect.
 OTHERS = """task seeds hints data method overrides registered_by pretrained mesh
 compile_cache mixing initial train checkpoint calibration abc retrain finetune
 certify probe bench eval arithmetic multiply_long sort increment modular
@@ -51,10 +52,12 @@ FIELDS = {
   **{"valid": ("|b1", 0), "transparent": ("|b1", 0)},
 }
 LEFT, RIGHT = 0, 1  # anchors
+WHOLE, ANY = -2, -1  # as a key segment, all keys; as a row segment, all rows
 PROJECTIONS = "query", "key", "value"
-# The most row classes of a model, and contexts of a row.
-MAX_CLASSES, MAX_CONTEXTS = 10**5, 3 * 10**8
+# The most row classes and contexts of a model.
+MAX_CLASSES, MAX_CONTEXTS = 10**5, 10**9
 CHUNK_SIZE = 1 << 10  # contexts that are evaluated at once
+BATCH_SIZE = 1 << 14  # contexts whose states below the last are kept
 # A bound above this share of a margin is computed again, more tightly.
 SMALL_SHARE = 0.25
 # Unit roundoff of float32; 2^-20 of it covers the float64 roundings of bounds.
@@ -64,7 +67,7 @@ UNIT = 2.0**-24 * (1 + 2.0**-20)
 ULPS, TINY = 4, 2.0**-60
 # Parameters, the values of lines, and hidden states are smaller than these.
 MAX_PARAMETER, MAX_VALUE, MAX_STATE = 2.0**16, 2.0**100, 2.0**40
-MAX_INPUTS = 1 << 11  # of a layer
+MAX_INPUTS, MAX_PERIOD = 1 << 11, 16  # of a layer, and of a cyclic index
 NORM_SLACK = 1 + 1e-9  # for the roundings of float64 in a norm
 gamma = lambda n: n * UNIT / (1 - n * UNIT)  # the relative error of n roundings
 l2 = lambda x: np.sqrt(np.einsum("...d,...d->...", x, x))  # the Euclidean norm
@@ -77,20 +80,20 @@ def require(condition, message):
 
 
 def read(path):
-  """Returns (arrays, config) of NAME.npz and its card, NAME.json."""
+  """Returns (arrays, config, table) of NAME.npz and its card, NAME.json."""
   try:
     content = pathlib.Path(path).read_bytes()
     text = pathlib.Path(path).with_suffix(".json").read_text(encoding="utf-8")
     card, names = json.loads(text), zipfile.ZipFile(io.BytesIO(content))
     arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
-    config, digest = card["config"], card["sha256"]
+    config, table, digest = (card[x] for x in ("config", "table", "sha256"))
   except Exception as error:  # a damaged file fails in one of many ways
     raise ValueError(f"cannot be read: {error!r}") from error
   is_described = hashlib.sha256(content).hexdigest() == digest
   require(is_described, "the file is not that of its card (sha256)")
   is_plain = sorted(names.namelist()) == sorted(f"{x}.npy" for x in arrays)
   require(is_plain, "the file has an array twice, or what is no array")
-  return arrays, config
+  return arrays, config, table
 
 
 def check_config(config):
@@ -98,12 +101,14 @@ def check_config(config):
   that its settings are those that the proof is for."""
   settings = dict(re.findall(r"([\w.]+)=(\S*)", SETTINGS))
   sections = {name.partition(".")[0] for name in settings}
+  # A task that is not stated here may have a section of its own.
+  own = {*config} - {*sections, *OTHERS.split()}
+  is_known = len(own) <= (config["task"] not in STATED.split())
+  require(is_known, f"config: the sections {sorted(own)} are not known")
   for section, fields in config.items():
-    is_known = section in {*sections, *OTHERS.split()}
-    require(is_known, f"config: no section {section!r} is known")
+    require_plain(section, fields)
     for field, value in fields.items() if isinstance(fields, dict) else ():
       name, text = f"{section}.{field}", json.dumps(value)
-      require_plain(field, value)
       is_known = section not in sections or name in settings
       require(is_known, f"{name} is an unknown setting")
       valid = settings.pop(name, "")
@@ -118,6 +123,10 @@ def check_config(config):
   require(config["hints"] == [], "hints: the model has heads for them")
   is_one = len(seeds) == 1 and type(seeds[0]) is int
   require(is_one, f"seeds={seeds}: the proof is of one")
+  period = config["positions"].get("cyclic_period")
+  is_cyclic = type(period) is int and 0 < period <= MAX_PERIOD
+  is_placeless = config["positions"]["kind"] == "none" or is_cyclic
+  require(is_placeless, "positions.cyclic_period: positions do not repeat")
   for name in ("emb_dim", "mlp_dim", "num_heads", "num_decoder_layers"):
     is_size = type(model[name]) is int and 0 < model[name] < MAX_INPUTS
     require(is_size, f"model.{name}={model[name]}: is too large, or no size")
@@ -187,8 +196,7 @@ def check_arrays(model):
     is_valid = (np.abs(arrays[name]) < MAX_PARAMETER).all()  # NaN is not
     require(is_valid, f"{name} is not of numbers, or they are too large")
   require(arrays["lines/schema"] == 2, "lines/schema: is not 2")
-  prompt = list("ab"[: model.task.num_operands])
-  prompt = prompt if model.task.marks else ["items"]
+  prompt = model.task.segments
   keys = [""] * len(prompt) if model.has_source else prompt
   sites = {"self": [*keys, "target", "start"]}
   sites |= {"cross": prompt, "encoder": prompt} if model.has_source else {}
@@ -212,9 +220,25 @@ def read_lines(model, site):
     for h, k in np.argwhere(valid[i]):
       line = Line(*(field[i, h, k].tolist() for field in fields))
       text = f"{where}: the lemma on sizes is not for line {[*line]}"
-      require(is_covered(model, site, layer, line), text)
-      heads[h].append(line)
+      for part in parts_of(model, site, line):
+        require(is_covered(model, site, layer, part), text)
+        heads[h].append(part)
   return lines
+
+
+def parts_of(model, site, line):
+  """Returns the lines of segments that a line is. A diagonal over all inputs of
+  a decoder with a source is one to the outputs, whose first index is 1, and one
+  to the start token; all its rows are those of the output."""
+  if not (model.has_source and site == "self" and line.segment == WHOLE):
+    return [line]
+  output = model.task.num_operands
+  is_diagonal = line.matrix == [[1]] and line.anchor == LEFT
+  if not is_diagonal or line.row_segment not in (ANY, output):
+    return [line]
+  line, (c,) = line._replace(row_segment=output), line.intercept
+  to_output = line._replace(segment=output, intercept=[c - 1])
+  return [to_output, line._replace(segment=output + 1)]
 
 
 def is_covered(model, site, layer, line):
@@ -252,29 +276,35 @@ def distinct(x):
   return x[np.append(x[:1] == x[:1], x[1:] != x[:-1])]  # the first is new
 
 
-# 2. The tasks. A transducer reads a symbol in each column (the tokens of all
-# operands there) and writes a token. Its tables: symbols [S, operands], the
-# tokens; next_states and outputs, [Q, S]; accepting [Q], whether a state may be
-# the last. State 0 is the first. A Token has offsets from both ends of its
-# segment; its id is an int, or a tuple that names a variable: a token that
-# differs from input to input. A row class (x, y, j, m) is all rows that predict
-# the output token with x columns before it and y after it, in row j of a grid
-# of m rows (0 of 0: no grid); the largest x and y stand for all above.
+# 2. The tasks. A card has the table of its task's transducer, a finite machine
+# that reads a symbol in each column (the tokens of all long operands there) and
+# writes a token. A Token has offsets from both ends of its segment; its id is
+# an int, or a tuple that names a variable: a token that differs from input to
+# input. A row class (x, y, j, m) is all rows that predict the output token with
+# x columns before it and y after it, in row j of a grid of m rows (0 of 0: no
+# grid); large x and y stand for all above of the same phase.
 Transducer = namedtuple("Transducer", "symbols next_states outputs accepting")
 Token = namedtuple("Token", "segment left right id")
 PLUS, TIMES, START, END, DELIMITER = 10, 11, 12, 13, 15  # `+*$&=` of numbers
+TABLE = """layout segments marks start delimiter end slack direction symbols
+machines"""
+STATED = """successor addition parity multiply multiply_long increment copy
+reverse modular permutations dyck"""
 
 
-def tabulate(start, symbols, step, accept=lambda state: True):
-  """Returns the transducer of step(state, *symbol) -> (next state, output)."""
-  states, transitions = [start], []
-  for state in states:  # grows while it is read
-    transitions.append([step(state, *symbol) for symbol in symbols])
-    states += dict.fromkeys(x for x, _ in transitions[-1] if x not in states)
-  next_states = [[states.index(x) for x, _ in row] for row in transitions]
-  outputs = [[output for _, output in row] for row in transitions]
-  accepting = [accept(state) for state in states]
-  return Transducer(*map(np.array, (symbols, next_states, outputs, accepting)))
+def integers(values, shape, limit):
+  """Returns an array of integers of a table, which must be from 0 to limit - 1;
+  a None in its shape stands for any size."""
+  x = np.array(values)
+  fits = x.dtype == int and x.ndim == len(shape)
+  fits = fits and all(
+    n in (None, m) for n, m in zip(shape, x.shape, strict=True)
+  )
+  fits = fits and x.min(initial=0) >= 0 and x.max(initial=0) < limit
+  require(
+    fits, f"the table has no {shape} integers below {limit}: {values!r:.40}"
+  )
+  return x
 
 
 def segment_tokens(segment, ids, axis=0, axes=1):
@@ -290,61 +320,211 @@ class Sequences:
   (`$`, the operator, the end of the output), and before it `slack` columns of
   zeros. (The task `increment` has no marks and one slack column, whose zero has
   no token in the prompt, and whose output is the last.)
+
+  Attributes:
+    segments: the names of the prompt's segments, one for each operand.
+    marks: the token before each operand; () if there are none.
+    end: the token after the last output, if there are marks.
+    first: the token before the first output.
+    transducers: {digit of the short operand, or None if there is none: its
+      Transducer}. This has the tokens of each symbol, symbols [S, operands],
+      whose first has zeros alone; next_states and outputs [Q, S]; and accepting
+      [Q], whether a state may be the last. State 0 is the first.
+    directions: for each axis, how the offset from the left grows with the
+      column in each segment (of operands, the output, the start token): by +1,
+      -1, or 0 in a short segment of at most two tokens.
   """
 
-  def __init__(self, transducers, start, marks=(), slack=0, direction=-1):
-    # transducers: {digit of the short operand, or None if there is none: its
-    # transducer}; start: the token before the first output, if there is a
-    # source; marks: the token before each operand; direction: +1 if the first
-    # column is the leftmost item of an operand, -1 if it is the rightmost.
-    self.transducers = transducers
-    self.start, self.marks, self.slack = start, marks, slack
-    self.num_operands = len(marks) or 1
-    self.min_last_column = slack + bool(marks)
-    self.delimiter = DELIMITER if marks else start
-    self.num_long = 1 if len(transducers) > 1 else self.num_operands
-    # How the offset from the left grows with the column in each segment (of
-    # operands, the output, the start token): by +1, -1, or 0 in a short segment
-    # of at most two tokens. One tuple for each axis.
-    num_short = self.num_operands - self.num_long
-    self.directions = [(direction,) * self.num_long + (0,) * num_short + (1, 0)]
+  def __init__(self, table, num_tokens, has_source):
+    fits = isinstance(table, dict) and {*table} == {*TABLE.split()}
+    require(fits, "the card has no table of a transducer")
+    tokens = lambda values, *shape: integers(values, shape, num_tokens)
+    self.table, self.segments = table, table["segments"]
+    self.num_operands, self.end = len(self.segments), table["end"]
+    self.first = tokens(table["start" if has_source else "delimiter"]).item()
+    self.marks = [tokens(x).item() for x in table["marks"]]
+    self.slack = integers(table["slack"], (), 100).item()
+    symbols, self.transducers = tokens(table["symbols"], None, None), {}
+    self.zeros, self.num_symbols = symbols[0].tolist(), len(symbols)
+    for machine in table["machines"]:
+      short, accepting = machine["short"], np.array(machine["accepting"])
+      size = len(accepting), len(symbols)
+      next_states = integers(machine["next"], size, len(accepting))
+      tables = (
+        symbols,
+        next_states,
+        tokens(machine["outputs"], *size),
+        accepting,
+      )
+      self.transducers[short] = Transducer(*tables)
+      fits &= accepting.dtype == bool and (short is None or tokens(short) >= 0)
+    has_short = None not in self.transducers
+    self.num_long = self.num_operands - has_short
+    fits &= len(self.transducers) == len(table["machines"])
+    fits &= has_short or len(self.transducers) == 1
+    fits &= len(self.marks) in (0, self.num_operands)
+    fits &= self.end is None if not self.marks else tokens(self.end) >= 0
+    fits &= len({*map(tuple, symbols.tolist())}) == len(symbols)
+    fits &= table["layout"] == ("grid" if self.is_grid else "sequence")
+    fits &= symbols.shape[1] == self.num_long + self.is_grid
+    require(fits, "the parts of the card's table do not fit one another")
+    self.min_last_column = self.slack + bool(self.marks)
+    shape = (table["direction"],) * self.num_long + (0,) * has_short
+    require(table["direction"] in (1, -1), "the card's table has no direction")
+    self.directions = [(*shape, 1, 0)]
+
+  is_grid = False
 
   def sequence(self, last_column, num_rows):
     """Returns the Tokens of prompt and output; num_rows is of grids alone."""
     size, prompt = last_column + 1 - bool(self.marks), []
     for k, direction in enumerate(self.directions[0][: self.num_operands]):
       ids = [("in", k, p) for p in range(size - self.slack)]
-      ids += [0] * self.slack * bool(self.marks)
+      ids += (
+        [self.zeros[k]] * self.slack * bool(self.marks) if direction else []
+      )
       ids = ids[::direction] if direction else [("in", k, 0)]
       prompt += segment_tokens(k, [*self.marks[k : k + 1], *ids])
-    ids = [("out", p) for p in range(size)] + [END] * bool(self.marks)
+    ids = [("out", p) for p in range(size)] + [self.end] * bool(self.marks)
     return prompt, segment_tokens(self.num_operands, ids)
 
   def columns(self, x, y, j, num_rows):
-    """Yields (fixed, transducer, columns) for every digit of the short operand,
-    or once if there is none: fixed is {variable: token}; a column is (a mask of
-    the symbols that can stand there, its variables, of which the output's is
-    the last)."""
+    """Returns (choices, columns). A choice is (digit of the short operand or
+    None, {variable: token} of what it fixes); a column is (a mask of the
+    symbols that can stand there, its variables, the output's last)."""
     num_free = x + y + 1 - bool(self.marks) - self.slack
-    for digit, transducer in self.transducers.items():
-      is_zero, columns = np.arange(len(transducer.symbols)) == 0, []
-      for p in range(num_free + self.slack):  # a slack column has symbol 0
-        variables = *(("in", k, p) for k in range(self.num_long)), ("out", p)
-        columns.append((is_zero | (p < num_free), variables))
-      yield {} if digit is None else {("in", 1, 0): digit}, transducer, columns
+    is_zero, columns = np.arange(self.num_symbols) == 0, []
+    for p in range(num_free + self.slack):  # a slack column has symbol 0
+      variables = *(("in", k, p) for k in range(self.num_long)), ("out", p)
+      columns.append((is_zero | (p < num_free), variables))
+    short = ("in", self.num_long, 0)
+    fixed = lambda digit: {} if digit is None else {short: digit}
+    return [(digit, fixed(digit)) for digit in self.transducers], columns
 
 
-class Products:
+class Products(Sequences):
   """The partial sums of an N-digit by M-digit product: row j of the grid is s_j
-  = floor(s_(j-1) / 10) + a·b_j, and row M the end token. Column t reads digit t
-  - 1 of a and digit t of s_(j-1), and writes digit t - 1 of s_j. All numbers
-  below 10·a, and 0, can be s_(j-1)."""
+  = floor(s_(j-1) / 10) + a·b_j, and row M the end token. There is a transducer
+  for each b_j: its column t reads digit t - 1 of a and digit t of s_(j-1), and
+  writes digit t - 1 of s_j. All numbers below 10·a, and 0, can be s_(j-1)."""
 
-  num_operands, start, delimiter, marks = 2, START, DELIMITER, (START, TIMES)
-  slack, min_last_column = 0, 1
-  directions = [(0, -1, 1, 0), (-1, 0, 1, 0)]  # along j and along digits
+  is_grid = True
 
-  def __init__(self, pairs):  # of digits
+  def __init__(self, table, num_tokens, has_source):
+    super().__init__(table, num_tokens, has_source)
+    is_product = len(self.transducers) == 10 and table["direction"] == -1
+    is_product &= (self.num_operands, len(self.marks), self.slack) == (2, 2, 0)
+    require(is_product and self.num_long == 1, "the grid is of no product")
+    self.min_last_column = 1
+    self.directions = [(0, -1, 1, 0), (-1, 0, 1, 0)]  # along j and along digits
+
+  def sequence(self, n, m):
+    """Returns the Tokens of prompt and output of N and M digits."""
+    a = [self.marks[0], *(("in", 0, p) for p in reversed(range(n)))]
+    b = [self.marks[1], *(("in", 1, p) for p in reversed(range(m)))]
+    cells = itertools.product(range(m), range(n + 1))
+    output = [Token(2, (j, k), (m - j, n - k), ("out", j, k)) for j, k in cells]
+    prompt = segment_tokens(0, a, 1, 2) + segment_tokens(1, b, 0, 2)
+    return prompt, [*output, Token(2, (m, 0), (0, n), self.end)]
+
+  def columns(self, x, y, j, num_rows):
+    """Returns the same as Sequences.columns; a choice is b_j, of which the end
+    token's row has none."""
+    is_sum, last, columns = j < num_rows, x + y, []
+    no_a, no_s = (next(iter(self.transducers.values())).symbols == 0).T
+    for t in range(last + 2):
+      a = ("in", 0, t - 1) if 0 < t <= last else None  # None: a zero, unseen
+      s = ("out", j - 1, t) if j and t <= last else None
+      out = ("out", j, t - 1) if t and is_sum else None
+      columns.append(((no_a | bool(a)) & (no_s | bool(s)), (a, s, out)))
+    choices = [
+      (b, {("in", 1, j): b} if is_sum else {}) for b in self.transducers
+    ]
+    return choices[: len(choices) if is_sum else 1], columns
+
+
+def make_task(table, num_tokens, has_source):
+  """Returns the task of a table."""
+  is_grid = isinstance(table, dict) and table.get("layout") == "grid"
+  return (Products if is_grid else Sequences)(table, num_tokens, has_source)
+
+
+def is_stated(task, config, num_tokens, has_source):
+  """Returns whether the task that a config names is stated here, after a check
+  that the card's table is the same; transducers are, if they have the same
+  outputs for all symbols, whatever their states are called."""
+  if config["task"] not in STATED.split():
+    return False
+  stated = stated_table(config)
+  own = make_task(stated, num_tokens, has_source)
+  for name in TABLE.split()[:-1]:  # without the machines
+    is_same = task.table[name] == stated[name]
+    require(is_same, f"the card's table has other {name} than {config['task']}")
+  is_same = [*task.transducers] == [*own.transducers]
+  for digit, transducer in task.transducers.items() if is_same else ():
+    other, pairs = own.transducers[digit], [(0, 0)]
+    known = {*pairs}
+    for p, q in pairs:  # grows while it is read
+      is_same &= transducer.accepting[p] == other.accepting[q]
+      is_same &= (transducer.outputs[p] == other.outputs[q]).all()
+      rows = transducer.next_states[p], other.next_states[q]
+      new = {*zip(*(row.tolist() for row in rows), strict=True)} - known
+      pairs += new
+      known |= new
+  text = f"the card's table has another transducer than {config['task']}"
+  require(is_same, text)
+  return True
+
+
+def tabulate(short, start, symbols, step, accept=lambda state: True):
+  """Returns the machine of step(state, *symbol) -> (next state, output)."""
+  states, transitions = {start: 0}, []
+  for state in (queue := [start]):  # grows while it is read
+    transitions.append([step(state, *symbol) for symbol in symbols])
+    new = [x for x, _ in transitions[-1] if x not in states]
+    for x in dict.fromkeys(new):
+      states[x] = len(states)
+      queue.append(x)
+  next_states = [[states[x] for x, _ in row] for row in transitions]
+  outputs = [[output for _, output in row] for row in transitions]
+  accepting = [accept(state) for state in states]
+  machine = {"short": short, "next": next_states, "outputs": outputs}
+  return machine | {"accepting": accepting}
+
+
+def stated_table(config):
+  """Returns the table of the task that a config names, as it is stated here."""
+  name, twice = config["task"], lambda state: (state, state)
+  single_symbols = lambda size: [[i] for i in range(size)]
+  digits, pairs = (
+    single_symbols(10),
+    [*map(list, itertools.product(range(10), repeat=2))],
+  )
+  add_digits = lambda carry, *digits: divmod(carry + sum(digits), 10)
+  multiply_by = lambda b: lambda carry, a: divmod(carry + a * b, 10)
+  flip = lambda state, bit: twice((state + bit) % 2)
+  # Marks, first state, symbols, {digit of the short operand or None: step}.
+  arithmetic_tasks = {
+    "successor": ([START], 1, digits, {None: add_digits}),
+    "addition": ([START, PLUS], 0, pairs, {None: add_digits}),
+    "parity": ([START], 0, digits[:2], {None: flip}),
+    "multiply": (
+      [START, TIMES],
+      0,
+      digits,
+      {b: multiply_by(b) for b in range(10)},
+    ),
+  }
+  table = {
+    "layout": "sequence",
+    "segments": ["items"],
+    "marks": [],
+    "end": None,
+  }
+  table |= {"slack": 0, "direction": -1}
+  numbers = {"start": START, "delimiter": DELIMITER, "end": END}
+  if name == "multiply_long":
+
     def step(b, state, a, s):
       # is_less: s is below 10·a; is_zero: both are 0; by the columns so far.
       carry, is_less, is_zero = state
@@ -354,62 +534,25 @@ class Products:
 
     step_of = lambda b: lambda *args: step(b, *args)
     start, accept = (0, False, True), lambda state: state[1] or state[2]
-    tables = lambda b: tabulate(start, pairs, step_of(b), accept)
-    self.transducers = [*map(tables, range(10))]
-
-  def sequence(self, n, m):
-    """Returns the Tokens of prompt and output of N and M digits."""
-    a = [START, *(("in", 0, p) for p in reversed(range(n)))]
-    b = [TIMES, *(("in", 1, p) for p in reversed(range(m)))]
-    cells = itertools.product(range(m), range(n + 1))
-    output = [Token(2, (j, k), (m - j, n - k), ("out", j, k)) for j, k in cells]
-    prompt = segment_tokens(0, a, 1, 2) + segment_tokens(1, b, 0, 2)
-    return prompt, [*output, Token(2, (m, 0), (0, n), END)]
-
-  def columns(self, x, y, j, num_rows):
-    """Yields the same as Sequences.columns for every digit b_j, or once in the
-    end token's row."""
-    is_sum, last = j < num_rows, x + y  # else it is the end token's row
-    for b, transducer in enumerate(self.transducers[: 10 if is_sum else 1]):
-      (no_a, no_s), columns = (transducer.symbols == 0).T, []
-      for t in range(last + 2):
-        a = ("in", 0, t - 1) if 0 < t <= last else None  # None: a zero, unseen
-        s = ("out", j - 1, t) if j and t <= last else None
-        out = ("out", j, t - 1) if t and is_sum else None
-        columns.append(((no_a | bool(a)) & (no_s | bool(s)), (a, s, out)))
-      yield {("in", 1, j): b} if is_sum else {}, transducer, columns
-
-
-def make_task(config):
-  """Returns the task that a config names."""
-  name, twice = config["task"], lambda state: (state, state)
-  single_symbols = lambda size: [(i,) for i in range(size)]
-  digits, pairs = single_symbols(10), [*itertools.product(range(10), repeat=2)]
-  add_digits = lambda carry, *digits: divmod(carry + sum(digits), 10)
-  multiply_by = lambda b: lambda carry, a: divmod(carry + a * b, 10)
-  flip = lambda state, bit: twice((state + bit) % 2)
-  products = {b: multiply_by(b) for b in range(10)}
-  # Marks, first state, symbols, {digit of the short operand or None: step}.
-  arithmetic_tasks = {
-    "successor": ((START,), 1, digits, {None: add_digits}),
-    "addition": ((START, PLUS), 0, pairs, {None: add_digits}),
-    "parity": ((START,), 0, digits[:2], {None: flip}),
-    "multiply": ((START, TIMES), 0, digits, products),
-  }
-  if name == "multiply_long":
-    return Products(pairs)
+    machines = [
+      tabulate(b, start, pairs, step_of(b), accept) for b in range(10)
+    ]
+    table |= numbers | {"layout": "grid", "segments": ["a", "b"]}
+    table |= {"marks": [START, TIMES]}
+    return table | {"symbols": pairs, "machines": machines}
   if name == "increment":  # digit d has the token d + 1
     step = lambda c, a: ((c + a - 1) // 10, (c + a - 1) % 10 + 1)
-    tables = tabulate(1, single_symbols(11)[1:], step)
-    return Sequences({None: tables}, 11, slack=1)
+    symbols = single_symbols(11)[1:]
+    table |= {"start": 11, "delimiter": 11, "slack": 1, "symbols": symbols}
+    return table | {"machines": [tabulate(None, 1, symbols, step)]}
   if name in arithmetic_tasks:
     marks, start, symbols, steps = arithmetic_tasks[name]
     section = config["arithmetic"]
-    require(not section["aligned"], "the digits of the operands alternate")
-    tables = {b: tabulate(start, symbols, x) for b, x in steps.items()}
-    return Sequences(tables, START, marks, section["slack"])
-  list_tasks = "copy", "reverse", "modular", "permutations", "dyck"
-  require(name in list_tasks, f"task={name} is not stated here")
+    require(section["aligned"] is False, "the digits of the operands alternate")
+    machines = [tabulate(b, start, symbols, x) for b, x in steps.items()]
+    table |= numbers | {"segments": ["a", "b"][: len(marks)], "marks": marks}
+    table |= {"slack": section["slack"], "symbols": symbols}
+    return table | {"machines": machines}
   section = config["copying" if name in ("copy", "reverse") else name]
   all_states = section.get("answer", "states") == "states"
   require(all_states, f"{name}.answer: the model must output every state")
@@ -435,11 +578,12 @@ def make_task(config):
     add_modulo = lambda total, item: twice((total + item) % size)
     copy_item = lambda state, item: (state, item)
     step = add_modulo if name == "modular" else copy_item
-  tables = tabulate(start, single_symbols(size), step)
+  machine = tabulate(None, start, single_symbols(size), step)
   # The start token comes after the items and the outputs, so this is its id.
-  num_tokens = int(tables.outputs.max()) + 1
+  first = max(map(max, machine["outputs"])) + 1
+  table |= {"start": first, "delimiter": first, "machines": [machine]}
   direction = -1 if name == "reverse" else 1
-  return Sequences({None: tables}, num_tokens, direction=direction)
+  return table | {"direction": direction, "symbols": single_symbols(size)}
 
 
 # 3. What a row depends on. Row i of attention holds token i of a sequence and
@@ -464,8 +608,7 @@ class Layout:
     task = model.task
     prompt, output = task.sequence(last_column, num_rows)
     zero = (0,) * len(task.directions)
-    start = task.start if model.has_source else task.delimiter
-    start_token = Token(task.num_operands + 1, zero, zero, start)
+    start_token = Token(task.num_operands + 1, zero, zero, task.first)
     self.first_output_row = 0 if model.has_source else len(prompt)
     tokens = [*prompt[: self.first_output_row], start_token, *output]
     self.keys, self.predicted = {"self": tokens[:-1]}, tokens[1:]
@@ -490,19 +633,20 @@ class Layout:
 
 # A receptive field is how the last hidden state of a row is computed, as nodes
 # that refer to earlier ones by their index. A Leaf is a token's embedding; id
-# is None if it is a variable's. A Block is the output of a layer's block:
+# is None if it is a variable's; the phase is the index modulo the period of
+# positions. A Block is the output of a layer's block:
 # residual is the same row's node below, heads has ((site, h), ((bias, key),
 # ...)) for every head. A key is (its node, its number among the keys that the
 # block's heads see): two keys may have one node, but need not be rounded alike.
 # `variables` are the indices of the variables that a node depends on,
 # `children` those of the nodes that it refers to.
-Leaf = namedtuple("Leaf", "variables children segment id")
+Leaf = namedtuple("Leaf", "variables children segment id phase")
 Block = namedtuple("Block", "variables children layer residual heads")
 
 
 def receptive_field(model, layout, i):
   """Returns (nodes, names) of row i, where names[v] is variable v's."""
-  nodes, names = {}, {}
+  nodes, names, period = {}, {}, model.period
   add_node = lambda node: nodes.setdefault(node, len(nodes))
 
   @functools.cache
@@ -513,7 +657,9 @@ def receptive_field(model, layout, i):
       segment, variables = min(segment, model.task.num_operands), ()
       if isinstance(token_id, tuple):
         variables, token_id = (names.setdefault(token_id, len(names)),), None
-      return add_node(Leaf(variables, (), segment, token_id))
+      is_from_right = site == "cross" and model.counts_from_right
+      phase = (len(layout.keys[site]) - 1 - i if is_from_right else i) % period
+      return add_node(Leaf(variables, (), segment, token_id, phase))
     residual, heads, numbers = add_node_of("self", layer - 1, i), {}, {}
     for site in model.sites:
       below = 0 if site == "cross" else layer - 1
@@ -535,69 +681,175 @@ def receptive_field(model, layout, i):
 
 # 4. Contexts, as codes: the integers sum of token_v · V^v over variables v.
 # While columns are read, a run is code · Q + q, for a code and a state q of Q.
+# A Plan says how contexts of a row class are found: from the code of what is
+# fixed, a run takes a step for every column that the row sees (`moves`: which
+# states columns before it lead to; `allowed`: a mask of symbols; `variables`:
+# the index of each in the code, or None), and must end in an accepting state.
+# Row classes with equal plans have equal contexts.
+Plan = namedtuple("Plan", "code digit steps accepting")
+Step = namedtuple("Step", "moves allowed variables")
 
 
-def advance(runs, transducer, allowed, weights, is_repeatable):
-  """Returns the distinct runs after one column, or after one or more columns
-  like it if it `is_repeatable`. Codes grow by the column's tokens times their
-  weights."""
-  num_states = len(transducer.accepting)
-  states = runs % num_states
-  growth = transducer.symbols[allowed] @ np.array(weights[:-1], int)
-  growth = growth + transducer.outputs[:, allowed] * weights[-1]
-  growth = growth * num_states + transducer.next_states[:, allowed]
-  steps = [*map(distinct, growth)]  # by the state before
-  fits = len(runs) * max(map(len, steps)) < MAX_CONTEXTS
-  require(fits, "rows have too many contexts")
-  after = (np.add.outer(runs[states == q] - q, steps[q]) for q in set(states))
-  runs = distinct(np.concatenate([x.ravel() for x in after]))
-  while is_repeatable:  # until one more column leads to nothing new
-    after = advance(runs, transducer, allowed, weights, False)
-    joined = distinct(np.append(runs, after))
-    is_repeatable, runs = len(joined) > len(runs), joined
-  return runs
+class Contexts:
+  """Finds the contexts of a model's rows, few at a time.
 
+  Plans name arrays by their numbers in `arrays`, so that equal ones are equal.
+  """
 
-def contexts(model, row_class, names, target, memo):
-  """Returns the codes of all contexts of a row class, sorted: those of runs
-  that end in an accepting state. The token to predict is the most significant
-  digit. `memo` keeps one copy of equal arrays, and what `advance` returned."""
-  radix, reach, all_codes = len(model.embedding), model.reach[-1], []
-  known = {target: target} if isinstance(target, int) else {}  # no variable
-  # No row sees the token that it must predict.
-  weight_of = {name: radix**v for v, name in enumerate((*names, target))}
-  share = lambda x: memo.setdefault(hashlib.sha256(x).digest(), x)
-  # The columns that stand for one or more columns of their kind: lemma 2.
-  x, y, *_ = row_class
-  sizes_and_columns = (x, reach + 2), (y, x + reach + 2)
-  repeatable = [c for size, c in sizes_and_columns if size == model.class_limit]
-  for fixed, transducer, columns in model.task.columns(*row_class):
-    covered = set(fixed).union(*(variables for _, variables in columns))
-    others = [str(name) for name in names if name not in covered]
-    require(not others, f"a row sees what its columns do not have: {others}")
-    num_codes = radix ** len(weight_of) * len(transducer.accepting)
-    require(num_codes < 1 << 63, f"a row sees too many tokens: {len(names)}")
-    code = sum(weight_of.get(k, 0) * x for k, x in (fixed | known).items())
-    runs = share(np.array([code * len(transducer.accepting)]))
-    # Columns after the last one seen: which states lead to accepting ones? If a
-    # column stands for several, as many of it as there are states show all.
-    accepting, end = transducer.accepting, len(columns)
-    while end and not weight_of.keys() & set(columns[end - 1][1]):
-      end -= 1
-      next_states = transducer.next_states[:, columns[end][0]]
-      accepting = accepting[next_states].any(axis=1)
-      for _ in accepting if end in repeatable else ():
-        accepting = accepting | accepting[next_states].any(axis=1)
-    for i, (allowed, variables) in enumerate(columns[:end]):
-      weights = tuple(weight_of.get(name, 0) for name in variables)
-      step = transducer, allowed, weights, i in repeatable
-      memo_key = id(runs), id(transducer), allowed.tobytes(), *step[2:]
-      if memo_key not in memo:
-        memo[memo_key] = share(advance(runs, *step))
-      runs = memo[memo_key]
-    codes, states = np.divmod(runs, len(transducer.accepting))
-    all_codes.append(codes[accepting[states]])
-  return share(distinct(np.concatenate(all_codes)))
+  def __init__(self, model):
+    self.model, self.radix = model, len(model.embedding)
+    self.arrays, self.numbers = [], {}
+    self.moves_of = functools.cache(self.moves_of)
+    self.then = functools.cache(self.then)
+    self.growth = functools.cache(self.growth)
+
+  def number(self, array):
+    """Returns the number of an array, the same for an equal one."""
+    key = array.shape, array.tobytes()
+    if key not in self.numbers:
+      self.numbers[key] = len(self.arrays)
+      self.arrays.append(array)
+    return self.numbers[key]
+
+  def then(self, first, second):
+    """Returns the number of the moves (float32 [Q, Q], 1 where a state leads to
+    another) of two runs of columns, or the states [Q] that lead to some."""
+    product = self.arrays[first] @ self.arrays[second]
+    return self.number(np.float32(product > 0))
+
+  def moves_of(self, digit, columns):
+    """Returns the number of the moves of some columns: for each (number of a
+    mask, whether it stands for 1, 1 + T, 1 + 2T, ... columns of its kind, where
+    T is the period)."""
+    transducer = self.model.task.transducers[digit]
+    num_states = len(transducer.accepting)
+    if not columns:
+      return self.number(np.eye(num_states, dtype=np.float32))
+    *before, (allowed, is_repeatable) = columns
+    moves = np.zeros((num_states, num_states), np.float32)
+    after = transducer.next_states[:, self.arrays[allowed]]
+    moves[np.arange(num_states)[:, None], after] = 1
+    one, many = self.number(moves), None
+    all_moves = self.then(self.moves_of(digit, tuple(before)), one)
+    period = functools.reduce(self.then, [one] * self.model.period)
+    while (
+      is_repeatable and all_moves != many
+    ):  # until more leads to nothing new
+      many = all_moves
+      union = self.arrays[many] + self.arrays[self.then(many, period)]
+      all_moves = self.number(np.float32(union > 0))
+    return all_moves
+
+  def plans(self, row_class, names, target):
+    """Returns the plans of a row class, whose variables are `names`."""
+    task, reach = self.model.task, self.model.reach[-1]
+    known = {target: target} if isinstance(target, int) else {}  # no variable
+    # No row sees the token that it must predict.
+    index_of = {name: v for v, name in enumerate((*names, target))}
+    # The columns that stand for many columns of their kind: lemma 2.
+    x, y, *_ = row_class
+    sizes_and_columns = (x, reach + 2), (y, x + reach + 2)
+    limit = self.model.class_limit
+    repeatable = [c for size, c in sizes_and_columns if size >= limit]
+    choices, columns = task.columns(*row_class)
+    seen, unseen = [], ()
+    for i, (allowed, variables) in enumerate(columns):
+      allowed = self.number(allowed)
+      indices = tuple(map(index_of.get, variables))
+      if indices == (None,) * len(indices):
+        unseen += ((allowed, i in repeatable),)
+      else:
+        require(i not in repeatable, "a row sees a column that is many")
+        seen.append((unseen, allowed, indices))
+        unseen = ()
+    weigh = lambda name, token: token * self.radix ** index_of.get(name, 0)
+    for digit, fixed in choices:
+      covered = set(fixed).union(*(variables for _, variables in columns))
+      others = [str(name) for name in names if name not in covered]
+      require(not others, f"a row sees what its columns do not have: {others}")
+      accepting = np.float32(task.transducers[digit].accepting)
+      num_codes = self.radix ** len(index_of) * len(accepting)
+      require(num_codes < 1 << 63, f"a row sees too many tokens: {len(names)}")
+      constants = [x for x in (fixed | known).items() if x[0] in index_of]
+      code = sum(itertools.starmap(weigh, constants))
+      steps = [Step(self.moves_of(digit, x), *step) for x, *step in seen]
+      last = self.then(self.moves_of(digit, unseen), self.number(accepting))
+      yield Plan(code, digit, tuple(steps), last)
+
+  def growth(self, digit, step):
+    """Returns by how much a step changes a run of each state: arrays of
+    distinct numbers."""
+    transducer = self.model.task.transducers[digit]
+    allowed, num_states = self.arrays[step.allowed], len(transducer.accepting)
+    weights = [0 if v is None else self.radix**v for v in step.variables]
+    growth = transducer.symbols[allowed] @ np.array(weights[:-1], np.int64)
+    growth = growth + transducer.outputs[:, allowed] * weights[-1]
+    growth = growth * num_states + transducer.next_states[:, allowed]
+    return [distinct(growth[x > 0].ravel()) for x in self.arrays[step.moves]]
+
+  def run(self, plan, tokens=()):
+    """Returns the codes of a plan's contexts, distinct and sorted; those alone
+    that have the given (variable, token) pairs. None if runs are more than
+    BATCH_SIZE on the way."""
+    accepting = self.arrays[plan.accepting] > 0
+    num_states, radix = len(accepting), self.radix
+    runs, done = np.array([plan.code * num_states]), set()
+    for step in plan.steps:
+      done.update(step.variables)
+      growth, states = self.growth(plan.digit, step), runs % num_states
+      for v, token in tokens:
+        if v in step.variables:
+          unit = num_states * radix**v
+          growth = [x[x // unit % radix == token] for x in growth]
+      present = np.flatnonzero(np.bincount(states, minlength=num_states))
+      after = [(runs[states == q] - q, growth[q]) for q in present]
+      if sum(len(x) * len(y) for x, y in after) > BATCH_SIZE:
+        return None
+      after = [np.add.outer(x, y).ravel() for x, y in after]
+      runs = distinct(np.concatenate([runs[:0], *after]))
+    codes = distinct(runs[accepting[runs % num_states]] // num_states)
+    for v, token in tokens:  # of what is fixed
+      codes = codes if v in done else codes[codes // radix**v % radix == token]
+    return codes
+
+  def chunks(self, plans, tokens=()):
+    """Yields the codes of all contexts of some plans, without repetition, at
+    most about BATCH_SIZE at a time. If they are more, they are divided by the
+    token of one more variable, in the order in which columns are read."""
+    codes = [self.run(plan, tokens) for plan in plans]
+    if all(x is not None for x in codes):
+      yield distinct(np.concatenate(codes))
+      return
+    given, read = (
+      {v for v, _ in tokens},
+      [step.variables for step in plans[0].steps],
+    )
+    order = [v for v in itertools.chain(*read) if v is not None]
+    v = next(v for v in order if v not in given)
+    for token in range(self.radix):
+      yield from self.chunks(plans, (*tokens, (v, token)))
+
+  def describe(self, code, rows):
+    """Returns a row class, of those of a receptive field, that has a context,
+    and its tokens in words."""
+    for row_class, names, plans in rows:
+      tokens = code // self.radix ** np.arange(len(names)) % self.radix
+      given = [*enumerate(tokens.tolist())]
+      if any(code in self.run(plan, given) for plan in plans):
+        pairs = zip(names, tokens, strict=True)
+        return row_class, " ".join(f"{name}={token}" for name, token in pairs)
+    raise AssertionError("a context of no row")
+
+  def batches(self, plans):
+    """Yields the same as `chunks`, small ones together."""
+    pending = []
+    for codes in self.chunks(plans):
+      pending.append(codes)
+      if sum(map(len, pending)) >= BATCH_SIZE:
+        yield np.concatenate(pending)
+        pending = []
+    if sum(map(len, pending)):
+      yield np.concatenate(pending)
 
 
 # 5. The network in float64, and bounds on rounding (lemma 3). Every hidden
@@ -613,15 +865,23 @@ def add(x, e, y, y_error):
 class Model:
   """A shipped model: its task, its lines, and its network."""
 
-  def __init__(self, arrays, config):
+  def __init__(self, arrays, config, table):
     check_config(config)
-    self.arrays, self.config = arrays, config
-    self.task, section = make_task(config), config["model"]
+    self.arrays, self.config, section = arrays, config, config["model"]
     self.layers = section["num_decoder_layers"]
     self.heads = section["num_heads"]
     self.has_source = section["kind"] == "encoder_decoder"
     self.sites = ("self", "cross") if self.has_source else ("self",)
     self.output_head = f"logits_dense_{config['task']}"
+    # Positions are sinusoids of the index modulo the period.
+    positions = config["positions"]
+    has_positions = positions["kind"] == "sinusoidal"
+    self.period = positions["cyclic_period"] if has_positions else 1
+    self.counts_from_right = positions.get("source_anchor") == "right"
+    vocabulary = arrays.get("params/token_embedder/embedding", ())
+    form = len(vocabulary), self.has_source
+    self.task = make_task(table, *form)
+    self.is_stated = is_stated(self.task, config, *form)
     check_arrays(self)
     self.params = {
       name.removeprefix("params/"): array.astype(float)
@@ -630,12 +890,21 @@ class Model:
     }
     self.dense_weights = functools.cache(self.dense_weights)
     self.embedding = self.params["token_embedder/embedding"]
-    # The last token, `=`, is of models in one sequence alone.
-    largest = max(self.task.start, self.task.delimiter - self.has_source)
-    require(len(self.embedding) > largest, "the task needs more embeddings")
+    size = self.embedding.shape[1]
+    angle = np.arange(self.period)[:, None] * 1e4 ** (
+      -np.arange(0, size, 2) / size
+    )
+    waves = np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :size]
+    self.waves = waves * has_positions
+    # Of pow, its exponent, the product and sin: docs/proofs.md.
+    self.waves_e = (4 * ULPS + 4) * self.period * UNIT * size**0.5
+    self.waves_e *= has_positions
+    is_grid = len(self.task.directions) > 1
+    require(not (is_grid and has_positions), "positions of a grid")
     self.lines = {x: read_lines(self, x) for x in self.sites}
     # By axis, how far lines and layers lead (C in docs/proofs.md); the last
-    # axis is that of columns. Then the largest x and y of a row class.
+    # axis is that of columns. From the limit on, x and y of a row class stand
+    # for all above that differ by multiples of the period.
     self.reach = [*map(self.find_reach, range(len(self.task.directions)))]
     self.class_limit = 2 * self.reach[-1] + 4 + self.task.slack
 
@@ -682,9 +951,11 @@ class Model:
     own rounding, without what it does to the error e of its inputs."""
     kernel, bias, _, size = self.dense_weights(path)
     flat = kernel.reshape(len(kernel), -1)
-    products = np.abs(x) @ np.abs(flat) + e[:, None] * l2(flat.T)
-    size = products.reshape(-1, *bias.shape) + size
     y = (x @ flat).reshape(-1, *bias.shape) + bias
+    # In float32, whose own error is far below one part in a thousand.
+    products = 1.001 * (np.float32(np.abs(x)) @ np.float32(np.abs(flat)))
+    products = products + np.float64(e[:, None] * l2(flat.T))
+    size = products.reshape(-1, *bias.shape) + size
     # Further roundings: bias 1, the norm's scale and bias 2, query's scale 2.
     return y, gamma(len(flat) + 6) * size + TINY
 
@@ -716,13 +987,16 @@ class Model:
     own_error = root * (factor_error + mean_error + 2 * UNIT) + TINY
     return x / deviation[:, None], own_error + e / min_deviation
 
-  def embed(self, token, segment):
+  def embed(self, token, segment, phase):
     """Returns hidden states of tokens [U] below the first layer, and errors."""
     x, table = self.embedding[token], "segment_embedder/embedding"
-    if table not in self.params:
-      return x, np.zeros(len(x))
-    x = x + self.params[table][segment]
-    return x, UNIT * l2(x) + TINY
+    e, added = np.zeros(len(x)), [self.waves[phase]] if self.waves.any() else []
+    if table in self.params:
+      added.insert(0, self.params[table][segment])
+    for vector in added:
+      x = x + vector
+      e = e + UNIT * (l2(x) + e) + TINY
+    return x, e + self.waves_e * (1 + UNIT)
 
   def key_value(self, layer, site, x, e):
     """Returns (keys [U, H, K], their errors [U, H], values, their errors)."""
@@ -780,6 +1054,7 @@ class Model:
     wi, _, wi_norm, _ = self.dense_weights(f"{path}/wi")
     wo, bo, wo_norm, bo_size = self.dense_weights(f"{path}/wo")
     wi, wo, wi_norms = wi[:, 0], wo[:, 0], l2(wi[:, 0].T)
+    norms_product = wi_norms * l2(wo)
     hidden, rounding = (y[:, 0] for y in self.dense(f"{path}/wi", x, e))
     hidden_error = wi_norms * e[:, None] + rounding
     sign_unknown = np.abs(hidden) <= hidden_error
@@ -789,13 +1064,15 @@ class Model:
     # larger and follow from the inner products of the units' kernels.
     if is_tight:
       norms = [np.linalg.norm((wi * d) @ wo, 2) for d in slope_midpoint]
-    else:
-      products = (wi.T @ wi) * (wo @ wo.T)
-      squares = np.einsum("uh,uh->u", slope_midpoint @ products, slope_midpoint)
-      norms = np.sqrt(np.maximum(squares, 0))
+    else:  # in float32, whose own error is `extra`
+      products = np.float32((wi.T @ wi) * (wo @ wo.T))
+      slopes = np.float32(slope_midpoint)
+      squares = np.einsum("uh,uh->u", slopes @ products, slopes).astype(float)
+      extra = gamma(2 * len(wo) + 8) * (slope_midpoint @ norms_product) ** 2
+      norms = np.sqrt(np.maximum(squares, 0) + extra)
     # 1e-6 > 2^-20 covers float64: at most 2^13 roundings of 2^-53 in a square,
     # as each layer has fewer than 2^11 inputs.
-    radius = (0.5 * sign_unknown + 1e-6) @ (wi_norms * l2(wo))
+    radius = (0.5 * sign_unknown + 1e-6) @ norms_product
     hidden = np.maximum(hidden, 0)
     size = (hidden + hidden_error * active) @ np.abs(wo) + bo_size
     norm = np.minimum(wi_norm * wo_norm, norms + radius)
@@ -852,7 +1129,7 @@ def evaluate(model, nodes, codes, is_tight):
     node, chunk = nodes[i], choices[i][start : start + CHUNK_SIZE]
     if isinstance(node, Leaf):
       token = chunk // radix ** node.variables[0] if node.variables else node.id
-      return model.embed(token + 0 * chunk, node.segment)
+      return model.embed(token + 0 * chunk, node.segment, node.phase)
     positions, keys = {}, {site: {} for site in model.sites}
     for k in node.children:
       positions[k] = np.searchsorted(choices[k], restrict(k, chunk))
@@ -875,17 +1152,16 @@ def evaluate(model, nodes, codes, is_tight):
 # 6. The verdict.
 
 
-def enumerate_contexts(model):
-  """Returns {receptive field: [(row class, names, codes), ...]} of all row
-  classes."""
-  task, memo, contexts_of = model.task, {}, {}
+def receptive_fields(model, contexts):
+  """Returns {receptive field: [(row class, names, target, plans), ...]} of all
+  row classes."""
+  task, fields = model.task, {}
   layout_of = functools.cache(functools.partial(Layout, model))
-  limit, row_reach = model.class_limit, model.reach[:-1]
-  require(limit**2 < MAX_CLASSES, f"lines lead too far: {model.reach}")
+  sizes, row_reach = range(model.class_limit + model.period), model.reach[:-1]
+  require(len(sizes) ** 2 < MAX_CLASSES, f"lines lead too far: {model.reach}")
   # Rows (j, m) of a grid: the first, one far from both ends, the end token's.
   far = 2 * sum(row_reach) + 2
   grid_rows = ((0, far), (far, 2 * far), (far, far)) if row_reach else ((0, 0),)
-  sizes = range(limit + 1)
   for x, y, (j, m) in itertools.product(sizes, sizes, grid_rows):
     last_column, is_end = x + y, row_reach and j == m
     if last_column < task.min_last_column or is_end and x:
@@ -894,9 +1170,9 @@ def enumerate_contexts(model):
     i = layout.first_output_row + j * (last_column + 1) + x
     nodes, names = receptive_field(model, layout, i)
     row_class, target = (x, y, j, m), layout.predicted[i].id
-    codes = contexts(model, row_class, names, target, memo)
-    contexts_of.setdefault(nodes, []).append((row_class, names, codes))
-  return contexts_of
+    plans = [*contexts.plans(row_class, names, target)]
+    fields.setdefault(nodes, []).append((row_class, names, plans))
+  return fields
 
 
 def check_unread(model):
@@ -906,77 +1182,98 @@ def check_unread(model):
   tokens, no_heads = np.arange(len(model.embedding)), [()] * model.heads
   heads = {(site, h): x for site in model.sites for h, x in enumerate(no_heads)}
   for segment in range(model.task.num_operands + 1):
-    x, e = model.embed(tokens, segment)
+    phases = range(model.period)
+    states = [model.embed(tokens, segment, phase) for phase in phases]
+    x, e = map(np.concatenate, zip(*states, strict=True))
     for layer in range(model.layers):
       keys = dict.fromkeys(model.sites)
-      x, e = model.block(layer, x, e, heads, keys, False)
+      x, e = model.block(layer, x, e, heads, keys, True)
     e = model.normalize(x, e)[1]
     text = "rows that no line leads from might overflow"
     require(np.isfinite(e).all(), text)
 
 
-def prove(path):
-  """Checks all contexts of the model in the file `path` (.npz).
-
-  Returns a dict: "verdict" ("proved", "fails" or "undecided"), "text" (a line
-  that begins with the verdict and names the context that it is of, if that is
-  not "proved"), "contexts", "margin" (the smallest) and "rounding" (the largest
-  bound of a context that is proved). It ends after the first receptive field
-  with a context that is not proved, and the verdict is of the first of these.
-  Raises ValueError if the file cannot be read or the model does not meet a
-  condition, and ArithmeticError, AttributeError, LookupError or TypeError if
-  the file holds no such model.
-  """
-  model = Model(*read(path))
-  check_unread(model)
-  figures = {"contexts": 0, "margin": np.inf, "rounding": 0.0}
-  for nodes, row_classes in enumerate_contexts(model).items():
-    sets = {id(codes): codes for *_, codes in row_classes}  # equal ones once
-    codes = distinct(np.concatenate(list(sets.values())))
-    figures["contexts"] += len(codes)
-    for is_tight in (False, True):
-      unproved, share = [codes[:0]], 1 if is_tight else SMALL_SHARE
-      for chunk, _, margins, bounds in evaluate(model, nodes, codes, is_tight):
-        proved = (share * margins > bounds).all(axis=1)
-        figures["margin"] = min(figures["margin"], margins.min())
-        figures["rounding"] = bounds[proved].max(initial=figures["rounding"])
-        unproved.append(chunk[~proved])
-      codes = np.concatenate(unproved)
-    # The first context that is not proved, if there is one.
-    for code, target, *arrays in evaluate(model, nodes, codes[:1], True):
-      margin, bound = arrays[0].min(), arrays[1].max()
-      row, names, _ = next(x for x in row_classes if code in x[2])
-      tokens = code // len(model.embedding) ** np.arange(len(names))
-      seen = map("{}={}".format, names, tokens % len(model.embedding))
-      verdict = "fails" if margin <= 0 else "undecided"
-      text = f"{verdict}: rows of class {row} must say {target[0]} after"
-      text += f" {' '.join(seen)}: margin {margin:.3g}, rounding {bound:.2g}"
-      return figures | {"verdict": verdict, "text": text}
+def check_contexts(model, progress):
+  """Evaluates all contexts of a model; returns what `prove` does."""
+  contexts, figures = Contexts(model), {"contexts": 0}
+  figures |= {"margin": np.inf, "rounding": 0.0}
+  fields = receptive_fields(model, contexts)
+  plans_of = {
+    nodes: [*dict.fromkeys(plan for *_, plans in rows for plan in plans)]
+    for nodes, rows in fields.items()
+  }
+  total = 0
+  for plans in plans_of.values():
+    for codes in contexts.batches(plans):
+      total += len(codes)
+      require(total < MAX_CONTEXTS, "rows have too many contexts")
+  for nodes, plans in plans_of.items():
+    for codes in contexts.batches(plans):
+      progress(figures["contexts"], total)
+      figures["contexts"] += len(codes)
+      for is_tight in (False, True):
+        unproved, share = [codes[:0]], 1 if is_tight else SMALL_SHARE
+        for chunk, _, margins, bounds in evaluate(
+          model, nodes, codes, is_tight
+        ):
+          proved = (share * margins > bounds).all(axis=1)
+          figures["margin"] = min(figures["margin"], float(margins.min()))
+          largest = bounds[proved].max(initial=figures["rounding"])
+          figures["rounding"] = float(largest)
+          unproved.append(chunk[~proved])
+        codes = np.concatenate(unproved)
+      # The first context that is not proved, if there is one.
+      for code, target, *arrays in evaluate(model, nodes, codes[:1], True):
+        margin, bound = arrays[0].min(), arrays[1].max()
+        row, seen = contexts.describe(code, fields[nodes])
+        verdict = "fails" if margin <= 0 else "undecided"
+        text = f"{verdict}: rows of class {row} must say {target[0]} after"
+        text += f" {seen}: margin {margin:.3g}, rounding {bound:.2g}"
+        return figures | {"verdict": verdict, "text": text}
+  progress(total, total)
   text = "proved: {contexts:,} contexts, smallest margin {margin:.4g}, rounding"
   text = (text + " at most {rounding:.2g}").format(**figures)
+  text += "" if model.is_stated else ", against the transducer of the card"
   return figures | {"verdict": "proved", "text": text}
 
 
-def prove_or_refuse(path):
-  """Returns the dict that `prove` returns.
+def prove(arrays, config, table, progress=lambda done, total: None):
+  """Checks all contexts of a model.
 
-  If `prove` raises, the dict has the "verdict" "refused" and the "text" alone,
-  which says why: the file cannot be read, it holds no such model, or a
-  condition of the proof is not met.
+  Args: what the two files of a model have: the arrays of its npz by name, and
+  the config and the table of its card; and a function that is called with the
+  number of contexts that are checked, and of all, as the work goes on.
+
+  Returns a dict: "verdict" ("proved", "fails", "undecided" or "refused"),
+  "text" (a line that begins with the verdict, and names the context that it is
+  of, or the condition that is not met) and, unless it is refused, "contexts",
+  "margin" (the smallest) and "rounding" (the largest bound of a context that is
+  proved). It ends after the first contexts of which one is not proved, and the
+  verdict is of the first of these.
   """
   try:
     with np.errstate(all="ignore"):  # an infinite bound proves nothing
-      return prove(path)
+      model = Model(arrays, config, table)
+      check_unread(model)
+      return check_contexts(model, progress)
   except ValueError as error:
     return {"verdict": "refused", "text": f"refused: {error}"}
   except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
     return {"verdict": "refused", "text": f"refused: no such model: {error!r}"}
 
 
+def prove_file(path):
+  """Returns what `prove` does, of the model in the file `path` (.npz)."""
+  try:
+    return prove(*read(path))
+  except ValueError as error:
+    return {"verdict": "refused", "text": f"refused: {error}"}
+
+
 if __name__ == "__main__":
   codes, worst = {"proved": 0, "fails": 1, "undecided": 1, "refused": 2}, 0
   for path in sys.argv[1:]:
-    result = prove_or_refuse(path)
+    result = prove_file(path)
     print(f"{path}: {result['text']}", flush=True)
     worst = max(worst, codes[str(result["verdict"])])
   sys.exit(worst if len(sys.argv) > 1 else 2)

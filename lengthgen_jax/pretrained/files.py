@@ -44,6 +44,7 @@ CARD_FIELDS = (
   "family",  # model.kind
   "parameters",  # number of scalar parameters
   "config",  # that of the stage that trained it, for one seed, without hints
+  "table",  # of the task's transducer (table.py); None if it has none
   "bytes",  # size of the npz
   "sha256",  # of the npz, as hex digits
   "data_sheet",
@@ -115,8 +116,8 @@ def read(model: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     digest = hashlib.sha256(content).hexdigest()
     check(
       digest == card["sha256"],
-      f"{archive}: is damaged, or another model's: its sha256 is {digest[:12]}…,"
-      f" but {path.name} has {str(card['sha256'])[:12]}…",
+      f"{archive}: is damaged, or another model's: its sha256 is"
+      f" {digest[:12]}…, but {path.name} has {str(card['sha256'])[:12]}…",
     )
     names = zipfile.ZipFile(io.BytesIO(content)).namelist()
     arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
@@ -306,6 +307,12 @@ def write(path: pathlib.Path, card: dict, arrays: dict) -> None:
     }
     proofs = {x: card[x] | stamp if card[x] else None for x in PROOFS}
     whole_card |= proofs
-    ordered_card = {field: whole_card[field] for field in CARD_FIELDS}
-    text = json.dumps(ordered_card, indent=1, ensure_ascii=False) + "\n"
+    text = card_text({field: whole_card[field] for field in CARD_FIELDS})
     path.with_name(f"{path.name}.json").write_text(text, encoding="utf-8")
+
+
+def card_text(card: dict) -> str:
+  """Returns the text of a card, with its table, which is long, on one line."""
+  text = json.dumps(card | {"table": "@table"}, indent=1, ensure_ascii=False)
+  table = json.dumps(card["table"], separators=(",", ":"))
+  return text.replace('"table": "@table"', f'"table": {table}', 1) + "\n"

@@ -22,7 +22,7 @@ from lengthgen_jax.attention.biases.scaffold import (
 )
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import SiteLines
-from lengthgen_jax.errors import check, file_errors
+from lengthgen_jax.errors import UsageError, check, file_errors
 
 SCHEMA = 2  # the version of the format of calibrated lines
 SITES = ("self", "cross", "encoder")
@@ -138,8 +138,9 @@ def check_lines(what: str, arrays: dict[str, np.ndarray]) -> dict:
   meta.
 
   They are `schema`, an int32; `meta`, a text of JSON that names the seeds and
-  the sites; and for one or more sites all fields of SiteLines: int32, but `value`
-  float32 and finite, `valid` and `transparent` bool. All fields of a site have
+  the sites; and for one or more sites all fields of SiteLines: int32, but
+  `value` float32 and finite, `valid` and `transparent` bool. All fields of a
+  site have
   the leading shape [R, N or 1, H, K] of its `valid` (`transparent` the same
   without K), whatever numpy would broadcast. Entries of `matrix` are below 2^8
   in size, those of `intercept` below 2^24, so that no index of a key overflows.

@@ -1,0 +1,152 @@
+"""This module writes down the transducer of a task as a table: plain data that
+the card of a model has and pretrained/checker.py reads.
+
+A table says how examples are laid out (the segments, marks and zeros of the
+prompt, the tokens before and after the output) and has the transducer as
+numbers: for each symbol the tokens of the long operands (the first symbol is
+that of zeros), and for each digit of the short operand, or once if there is
+none, the next states, outputs and accepting states of a machine whose state 0
+is the first.
+"""
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.errors import check
+from lengthgen_jax.pretrained import checker
+from lengthgen_jax.tasks.multiply_long import MultiplyLong, RunningSum
+from lengthgen_jax.tasks.task import Size, Task
+
+LENGTHS = (1, 2, 5)  # of the examples that a table is compared with
+EXAMPLES = 30  # of each length
+
+
+def table(task: Task) -> dict[str, Any] | None:
+  """Returns the table of a task; None if it has no transducer, or its operands
+  alternate.
+
+  Raises:
+    UsageError: examples of the task are not what the table says.
+  """
+  is_grid = isinstance(task, MultiplyLong)
+  if not (is_grid or task.transducer) or getattr(task, "interleaved", False):
+    return None
+  short = 1 in task.shared_operands or is_grid
+  num_long = task.operands - (1 in task.shared_operands)
+  zero = task.first_item
+  digits = range(zero, zero + task.base)
+  long = 2 if is_grid else num_long  # a, and the row before
+  symbols = [*itertools.product(digits, repeat=long)]
+  machines = [
+    machine(task, symbols, digit) for digit in (digits if short else (None,))
+  ]
+  has_marks = task.end is not None
+  marks = [task.start]
+  if has_marks and task.operands == 2:
+    marks.append(int(task.encode(task.operator)[0]))
+  data = {
+    "layout": "grid" if is_grid else "sequence",
+    "segments": list(task.segments),
+    "marks": marks if has_marks else [],
+    "start": int(task.start),
+    "delimiter": int(task.delimiter),
+    "end": task.end,
+    "slack": 0 if is_grid else task.slack,
+    "direction": 1 if task.anchor == "left" else -1,
+    "symbols": [list(symbol) for symbol in symbols],
+    "machines": machines,
+  }
+  if not is_grid:
+    for length in LENGTHS:
+      check_examples(task, data, length)
+  return data
+
+
+def check_examples(task: Task, data: dict[str, Any], length: int) -> None:
+  """Checks that random examples of a length are laid out as the table says, and
+  have its outputs.
+
+  Raises:
+    UsageError: they are not.
+  """
+  rng, width = np.random.default_rng(length), task.natural_width(length)
+  layout = checker.make_task(data, 1 << 30, has_source=True)
+  last_column = width if layout.marks else length + layout.slack - 1
+  prompt, output = layout.sequence(last_column, 0)
+  zero, num_long = task.first_item, layout.num_long
+  shape = EXAMPLES, task.operands, width
+  items = np.full(shape, zero, np.int32)
+  items[..., :length] += rng.integers(task.base, size=(*shape[:2], length))
+  items[:, num_long:, 1:] = zero  # the short operand is one digit
+  size = Size(jnp.full(task.operands, length), width, width)
+  examples = jax.jit(jax.vmap(lambda x: task.from_items(x, size)))(items)
+  for i, item in enumerate(items.tolist()):
+    values = values_of(data, layout, item, length + layout.slack)
+    for expected, tokens in (
+      (prompt, examples.prompt),
+      (output, examples.output),
+    ):
+      found = [np.asarray(x[i]).tolist() for x in tokens]
+      ids, count, segment, left, right, _ = found
+      rows = zip(segment, map(tuple, left), map(tuple, right), ids, strict=True)
+      stated = [
+        (token.segment, token.left, token.right, values.get(token.id, token.id))
+        for token in expected
+      ]
+      check(
+        [*rows][:count] == stated and not np.any(examples.prefix_length),
+        f"{task.name}: an example of length {length} is not what its transducer"
+        " (states, step, anchor, slack, first_item) says",
+      )
+
+
+def values_of(data, layout, items, num_columns) -> dict[tuple, int]:
+  """Returns {variable: token} of an example, given its items [operands, n]."""
+  values = {
+    ("in", k, p): token
+    for k, digits in enumerate(items)
+    for p, token in enumerate(digits)
+  }
+  short = items[-1][0] if layout.num_long < len(items) else None
+  (found,) = (x for x in data["machines"] if x["short"] == short)
+  state = 0
+  for p in range(num_columns):
+    column = [
+      values.get(("in", k, p), layout.zeros[k]) for k in range(layout.num_long)
+    ]
+    symbol = data["symbols"].index(column)
+    values["out", p] = found["outputs"][state][symbol]
+    state = found["next"][state][symbol]
+  return values
+
+
+def machine(task, symbols, short) -> dict[str, Any]:
+  """Returns the machine of a task whose short operand, if it has one, is the
+  digit `short`: those of its states that can be reached."""
+  accepting = lambda state: True
+  step_task, initial = task, task.initial_state
+  if isinstance(task, MultiplyLong):
+    step_task = RunningSum(is_first=False, end=task.end)
+    # Before place 0, where no digit of a is read, both numbers are zero so far.
+    initial = RunningSum.BOTH_ZERO
+    accepting = lambda state: state % 3 != RunningSum.NOT_LESS
+  count = len(symbols)
+  columns = [np.array(column) for column in zip(*symbols, strict=True)]
+  if short is not None:
+    columns.insert(1, np.full(count, short))
+  states, rows = [initial], []
+  for state in states:  # grows while it is read
+    next_states, outputs = step_task.step(np.full(count, state), tuple(columns))
+    row = np.broadcast_to(next_states, count).tolist()
+    states += [x for x in dict.fromkeys(row) if x not in states]
+    rows.append((row, np.broadcast_to(outputs, count).tolist()))
+  return {
+    "short": short,
+    "next": [[states.index(x) for x in row] for row, _ in rows],
+    "outputs": [outputs for _, outputs in rows],
+    "accepting": [accepting(state) for state in states],
+  }
