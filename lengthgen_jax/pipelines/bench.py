@@ -119,7 +119,7 @@ def cases(trained: loop.Run, lengths: tuple[int, ...]) -> Iterator[Case]:
     decode = lambda batch=batch: model.greedy(batch, stop=None)
     num_outputs = int((batch.weight > 0).sum())
     yield Case(f"decoding, length {length}", decode, rows=num_outputs)
-  prove = lambda: checker.prove(str(PROVED))
+  prove = lambda: checker.prove_file(PROVED)
   yield Case("certificate of addition", prove, once=True)
 
 

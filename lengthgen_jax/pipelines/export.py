@@ -132,10 +132,13 @@ def exported_model(
   exported_config = config_of(config, model.seed)
   experiment = build.build(exported_config)
   params = used_params(model.params, experiment)
+  sections = json.loads(exported_config.to_json_best_effort())
+  for name in ("bench", "probe"):  # which say nothing of the model
+    del sections[name]
   card = {
     "task": exported_config.task,
     "family": experiment.kind,
-    "config": json.loads(exported_config.to_json_best_effort()),
+    "config": sections,
     "table": table.table(experiment.task),
   }
   exported = dataclasses.replace(model, experiment=experiment, params=params)

@@ -103,7 +103,7 @@ class Checkpoints:
       where = f"checkpoint {candidate} in {self.folder}"
       try:
         return candidate, self._restore(candidate, abstract, where)
-      except UsageError:
+      except (UsageError, MemoryError):
         raise
       except Exception as error:  # Orbax has no class of its own for these
         reason = (str(error).splitlines() or [type(error).__name__])[0]
