@@ -789,8 +789,8 @@ class Contexts:
 
   def run(self, plan, tokens=()):
     """Returns the codes of a plan's contexts, distinct and sorted; those alone
-    that have the given (variable, token) pairs. None if runs are more than
-    BATCH_SIZE on the way."""
+    that have the given (variable, token) pairs. None if runs are too many on
+    the way."""
     accepting = self.arrays[plan.accepting] > 0
     num_states, radix = len(accepting), self.radix
     runs, done = np.array([plan.code * num_states]), set()
@@ -803,7 +803,9 @@ class Contexts:
           growth = [x[x // unit % radix == token] for x in growth]
       present = np.flatnonzero(np.bincount(states, minlength=num_states))
       after = [(runs[states == q] - q, growth[q]) for q in present]
-      if sum(len(x) * len(y) for x, y in after) > BATCH_SIZE:
+      # With all tokens given, there are at most as many as pairs of states.
+      limit = max(BATCH_SIZE, num_states**2)
+      if sum(len(x) * len(y) for x, y in after) > limit:
         return None
       after = [np.add.outer(x, y).ravel() for x, y in after]
       runs = distinct(np.concatenate([runs[:0], *after]))
@@ -820,12 +822,9 @@ class Contexts:
     if all(x is not None for x in codes):
       yield distinct(np.concatenate(codes))
       return
-    given, read = (
-      {v for v, _ in tokens},
-      [step.variables for step in plans[0].steps],
-    )
-    order = [v for v in itertools.chain(*read) if v is not None]
-    v = next(v for v in order if v not in given)
+    read = (step.variables for plan in plans for step in plan.steps)
+    given = {None, *(v for v, _ in tokens)}
+    v = next(v for v in itertools.chain(*read) if v not in given)
     for token in range(self.radix):
       yield from self.chunks(plans, (*tokens, (v, token)))
 
@@ -833,10 +832,10 @@ class Contexts:
     """Returns a row class, of those of a receptive field, that has a context,
     and its tokens in words."""
     for row_class, names, plans in rows:
-      tokens = code // self.radix ** np.arange(len(names)) % self.radix
+      tokens = code // self.radix ** np.arange(len(names) + 1) % self.radix
       given = [*enumerate(tokens.tolist())]
       if any(code in self.run(plan, given) for plan in plans):
-        pairs = zip(names, tokens, strict=True)
+        pairs = zip(names, tokens, strict=False)  # without the target
         return row_class, " ".join(f"{name}={token}" for name, token in pairs)
     raise AssertionError("a context of no row")
 
