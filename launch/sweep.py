@@ -37,7 +37,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -218,7 +218,7 @@ def run_jobs(
   jobs: Iterable[Job],
   slots: Sequence[Slot] = (("", ""),),
   folder: pathlib.Path | None = None,
-) -> Iterator[tuple[pathlib.Path, int, float]]:
+) -> Generator[tuple[pathlib.Path, int, float]]:
   """Runs jobs, one at a time on each slot. A job ends when one of its commands
   fails.
 

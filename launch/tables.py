@@ -179,9 +179,10 @@ def jobs_of(names: list[str], size: str, kept: Archive) -> list[Job]:
     old = kept.get(name)
     if old is None:
       jobs.append(Job(run, probes, None, "has no rows"))
-    elif archive.NATURAL_IN_TESTS in {row["width"] for row in old.rows}:
-      reason = "natural width in tests alone, now in training too"
-      jobs.append(Job(run, probes, None, reason))
+    elif archive.NATURAL_IN_TESTS in {row["width"] for row in old.rows} and (
+      "widths" not in runs.config_of(run).data
+    ):
+      jobs.append(Job(run, probes, None, "natural width in its tests alone"))
     elif changes := runs.config_changes(run, old.header["config"]):
       jobs.append(Job(run, probes, None, changes))
     elif probes and not old.probes:

@@ -218,8 +218,6 @@ def cells_of(rows: list[Row], shown: list[list[dict]]) -> pd.DataFrame:
     [x | y for y, group in zip(names, shown, strict=True) for x in group],
     shown=("entry", "test_set", "model", "row"),
   )
-  if cells.empty:
-    return cells.assign(entry=[])
   for (entry, test_set), part in cells.groupby(["entry", "test_set"]):
     differing = part["name"].unique()
     check(
@@ -264,9 +262,7 @@ def main_table(
 
 def hard_section(cells: pd.DataFrame) -> list[str]:
   """Returns the paragraphs on hard test sets, [] if there are none."""
-  hard = cells[
-    cells.stress.eq(True) & (cells.get("length") != summary.FRONTIER)
-  ]
+  hard = cells[cells.stress.eq(True) & (cells.length != summary.FRONTIER)]
   if hard.empty:
     return []
   meanings = [

@@ -5,6 +5,7 @@ them opens with a click: other test sets, edit distances, further figures.
 """
 
 import base64
+import itertools
 import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -105,22 +106,23 @@ def _table(
   if cells.empty:
     return []
   has_test_sets = bool((cells.test_set != main_set).any())
-  others = ["test_set"] * has_test_sets + list(fields)
+  others = {"test_set": "test set"} if has_test_sets else {}
+  others |= {field: field for field in fields}
   lengths = sorted(set(cells.length))
   bits = dict(zip(cells.length, cells.bits, strict=True))
-  header = [Cell("method"), *(Cell(x.replace("_", " ")) for x in others)]
+  header = [Cell("method"), *map(Cell, others.values())]
   for n in lengths:
     small = f"{bits[n]} bits" if bits[n] else ""
     name = "frontier" if n == FRONTIER else f"{n:.0f}"
     header.append(Cell(name, "" if n == FRONTIER else small))
+  texts = cells[list(others)].to_dict()
   rows = [[*header, Cell("seeds"), Cell("run")]]
-  for _, curve in cells.groupby("curve"):
-    first = next(curve.itertuples())
-    by_length = {cell.length: cell for cell in curve.itertuples()}
-    label = curve[["name", *others]].iloc[0]
-    method, _, differences = label["name"].partition(" ")
+  for _, curve in itertools.groupby(cells.itertuples(), lambda x: x.curve):
+    by_length = {cell.length: cell for cell in curve}
+    first = next(iter(by_length.values()))
+    method, _, differences = first.name.partition(" ")
     row = [Cell(method.strip(","), differences)]
-    row += [Cell(str(label[name])) for name in others]
+    row += [Cell(str(texts[name][first.Index])) for name in others]
     row += [_cell(by_length.get(n), first, n) for n in lengths]
     row += [Cell(first.asked + tables.proof(first)), Cell(str(first.run))]
     rows.append(row)

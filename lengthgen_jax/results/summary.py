@@ -32,6 +32,12 @@ BY_CONFIG = (
   *("run", "config_hash", "step", "slack", "train_length", "train_data"),
   *("normalizer", "segments"),
 )
+# The columns of `cells`.
+COLUMNS = (
+  *("curve", "name", *CONDITIONS, "stress", "median", "worst", "best"),
+  *("lower_bound", "values", "n", "seeds", "seeds_asked", "asked"),
+  *("in_curve", "both", "once"),
+)
 SHOWN = ("task", "test_set", "width", "run")  # columns beside a curve's name
 # Stages from the last to the first: a run's last one stands for it. The stage
 # "interpolate" never does.
@@ -100,7 +106,7 @@ def cells(
   metrics = [metric] + ["frontier"] * has_frontier
   table = table[table.metric.isin(metrics) & table.value.notna()].copy()
   if table.empty:
-    return pd.DataFrame(columns=["curve", *CONDITIONS])
+    return pd.DataFrame(columns=[*COLUMNS, *set(shown) - set(COLUMNS)])
   varied = {*by, *dependent, "bits", "bound", "metric"}
   conditions = [name for name in CONDITIONS if name not in varied]
   conditions += [name for name in shown if name not in CONDITIONS]

@@ -4,6 +4,7 @@ text, and these as Markdown and LaTeX.
 In a cell stands the median of the seeds or, of fewer than three, each seed.
 """
 
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -106,13 +107,15 @@ def wide(
 def with_seeds(cells: pd.DataFrame) -> pd.DataFrame:
   """Returns cells with the columns `seeds_proved`, like "3 of 5 ∀ 2 of 3", and
   `samples`, like "1000 (200 at 60)" where one length has other than most."""
-  texts = [cell.asked + proof(cell) for cell in cells.itertuples()]
+  texts, counts = [], {}
+  for cell in cells.itertuples():
+    texts.append(cell.asked + proof(cell))
+    if cell.length != FRONTIER:
+      counts.setdefault(cell.curve, {})[f"{cell.length:.0f}"] = cell.n
   samples = {}
-  for curve, part in cells[cells.length != FRONTIER].groupby("curve"):
-    usual = part.n.mode()[0]
-    others = [
-      f"{x.n} at {x.length:.0f}" for x in part.itertuples() if x.n != usual
-    ]
+  for curve, n_by_length in counts.items():
+    usual = statistics.mode(n_by_length.values())  # the first of several
+    others = [f"{n} at {x}" for x, n in n_by_length.items() if n != usual]
     samples[curve] = f"{usual}" + (f" ({', '.join(others)})" if others else "")
   samples = cells.curve.map(samples)
   return cells.assign(seeds_proved=texts, samples=samples)
