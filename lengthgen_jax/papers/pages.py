@@ -38,7 +38,8 @@ probes are not kept here, or their training has another config now; it says how
 long the kept ones took. The second makes them (with `--results=DIR1
 --root=DIR2` all of the table's, kept in other folders); the third makes one run
 again and compares its rows; the last one writes these pages from the rows.
-
+"""
+REACH = """
 ## How far
 
 The longest test length at which, as at all shorter ones, the median seed is
@@ -117,12 +118,10 @@ def write(
     paths.append(results / "report.html")
     html = html_report.page("Kept results", rows, missing)
     records.write_text(paths[-1], html)
-  bars = reach(kept)
-  draw_reach(bars, results / "figures" / "reach.png")
-  text = INDEX.format(
-    table=tables.to_markdown(pd.DataFrame(index)),
-    reach=tables.to_markdown(bars[bars.columns[:7]]),
-  )
+  text = INDEX.format(table=tables.to_markdown(pd.DataFrame(index)))
+  if len(bars := reach(kept)):
+    draw_reach(bars, results / "figures" / "reach.png")
+    text += REACH.format(reach=tables.to_markdown(bars[bars.columns[:7]]))
   paths.insert(0, results / "README.md")
   records.write_text(paths[0], text)
   if readme:
