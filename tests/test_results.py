@@ -14,6 +14,11 @@ from lengthgen_jax.results import records, summary, tables
 
 INSIDE = ("part", "layer", "head", "line")  # where in a model a probe looks
 
+
+def of_task(rows, task: str) -> pd.DataFrame:
+  return tables.named(tables.cells_of_task(rows, task))
+
+
 # Rows and their files.
 
 
@@ -170,7 +175,7 @@ def test_a_cell_has_the_statistics_of_its_seeds():
 def test_the_frontier_is_the_one_that_was_looked_for_furthest():
   near = [frontier(20.0, seed, bound=20) for seed in range(3)]
   far = [frontier(30.0, 0, bound=40), frontier(35.0, 1, bound=40)]
-  text = lambda rows: tables.of_task(rows, "addition").frontier[0]
+  text = lambda rows: of_task(rows, "addition").frontier[0]
   assert text([*seeds(1, 2, 3), *far, *near]) == "30, 35 of 2"
   assert text([*seeds(1, 2, 3), *near]) == "≥ 20"
   assert names([*seeds(1, 2, 3), *near]) == ["vanilla"]
@@ -244,7 +249,7 @@ def test_table_has_a_line_per_seed_and_the_median():
 def test_two_seeds_have_no_median():
   two = [x | {"seeds_asked": 2} for x in seeds(99, 2)]
   assert [line[2] for line in lines_of(two)] == ["0", "1"]
-  table = tables.of_task([*two, *seeds(9, 9, method="b")], "addition")
+  table = of_task([*two, *seeds(9, 9, method="b")], "addition")
   assert list(table["6"]) == ["9.0 [4.8]", "99.0, 2.0 [0.4]"]
 
 
@@ -257,7 +262,7 @@ def test_evaluations_at_two_steps_share_no_cell():
     ["step", "500", "equal", "median", "20.0"],
     ["step", "700", "equal", "median", "100.0"],
   ]
-  table = tables.of_task([one | {"run": "a"} for one in rows], "addition")
+  table = of_task([one | {"run": "a"} for one in rows], "addition")
   assert list(table["method"]) == ["vanilla, step 500", "vanilla, step 700"]
   assert list(table["seeds"]) == ["3", "3"] and list(table["n"]) == ["100"] * 2
   assert table["6"][0] == "20.0 (worst 0.0) [0.0]"
@@ -269,11 +274,11 @@ def test_tables_say_how_many_of_the_seeds():
   abc = seeds(100, 90, method="abc", stage="retrain", seeds_asked=5)
   text = tables.run_table(vanilla + abc)
   assert "each, 2 of 5 seeds" in text and text.count("median") == 1
-  table = tables.of_task(vanilla + abc, "addition")
+  table = of_task(vanilla + abc, "addition")
   assert list(table["seeds"]) == ["2 of 5", "5"]
   rows = [*seeds(50, 60), row(50, length=9), row(0, length=9, seed=1)]
   rows[-1]["value"] = None  # no result: neither a zero nor silent
-  table = tables.of_task(rows, "addition")
+  table = of_task(rows, "addition")
   assert table["9"][0] == "50.0 [41.4] of 1"
 
 

@@ -19,7 +19,7 @@ from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.results import figures, html_report, records, tables
 from lengthgen_jax.results.records import of_metric
 
-METRICS = ("em", "edit")
+METRICS = {"em": "exact match", "edit": "edit distance, % of the output"}
 
 
 def run(
@@ -77,13 +77,13 @@ def write_report(
   rows = with_labels(rows, root / "labels.json", configs)
   paragraphs, latex = [tables.LEGEND], []
   for task in sorted({row["task"] for row in rows}):
-    for name, what in zip(
-      METRICS, ("exact match", "edit distance, % of the output"), strict=True
-    ):
-      if of_metric([row for row in rows if row["task"] == task], name):
-        table = tables.of_task(rows, task, name, varied.get(task, ()))
-        paragraphs += [f"## {task}: {what}", tables.to_markdown(table)]
-        latex.append(f"% {task}: {what}\n{tables.to_latex(table)}")
+    fields = varied.get(task, ())
+    for name, what in METRICS.items():
+      cells = tables.cells_of_task(rows, task, name, fields)
+      if len(cells):
+        table, title = tables.named(cells, fields), f"{task}: {what}"
+        paragraphs += [f"## {title}", tables.to_markdown(table)]
+        latex.append(f"% {title}\n{tables.to_latex(table)}")
   paragraphs += [f"Missing: {message}." for message in missing]
   text = "\n\n".join(paragraphs)
   with file_errors(f"--workdir={root}: cannot write there"):
@@ -137,12 +137,8 @@ def seeds_and_lengths(config: dict) -> tuple[set[int], set[int]]:
 
 
 def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
-  """Returns messages that name the seeds and lengths without results.
-
-  Args:
-    rows: rows of exact match of all runs.
-    configs: {run: config}, which say which seeds and lengths a run has.
-  """
+  """Returns messages that name the seeds and lengths without results, given the
+  rows of exact match of all runs, and {run: config}."""
   messages = []
   for name, config in configs.items():
     run_rows = [row for row in rows if row["run"] == name]
@@ -150,15 +146,15 @@ def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
       messages.append(f"{name} has no results yet")
       continue
     seeds, lengths = seeds_and_lengths(config)
-    for stage in sorted({row["stage"] for row in run_rows}):
-      stage_seeds = {row["seed"] for row in run_rows if row["stage"] == stage}
-      if seeds - stage_seeds:
-        text = ", ".join(map(str, sorted(seeds - stage_seeds)))
-        messages.append(f"{name} ({stage}) lacks seeds {text}")
-    missing_lengths = lengths - {row["length"] for row in run_rows}
-    if missing_lengths:
-      text = ", ".join(map(str, sorted(missing_lengths)))
-      messages.append(f"{name} lacks lengths {text}")
+    stages = sorted({row["stage"] for row in run_rows})
+    lacking = [
+      (f"{name} ({x}) lacks seeds", seeds, "seed", {"stage": x}) for x in stages
+    ]
+    lacking.append((f"{name} lacks lengths", lengths, "length", {}))
+    for text, wanted, field, where in lacking:
+      found = {row[field] for row in run_rows if where.items() <= row.items()}
+      if gaps := sorted(wanted - found):
+        messages.append(f"{text} {', '.join(map(str, gaps))}")
   return messages
 
 
@@ -169,32 +165,25 @@ def selected(
   lengths: Sequence[str],
 ) -> list[dict]:
   """Returns the rows that the flags --metric, --tasks and --lengths name, and
-  certificates.
+  what is not about a length.
 
   Raises:
     UsageError: a flag names what was not measured.
   """
-  for flag, field, wanted in (
-    ("metric", "metric", [metric] if metric else []),
-    ("tasks", "task", tasks),
-    ("lengths", "length", lengths),
-  ):
-    measured = {str(row[field]) for row in rows if row["metric"] in METRICS}
-    for value in wanted:
-      check(
-        value in measured,
-        f"--{flag}: no results of {value}; choose from"
-        f" {', '.join(sorted(measured, key=lambda x: (len(x), x)))}",
-      )
-  kept = ("certified", metric) if metric else ("certified", *METRICS)
-  kept += ("frontier",) if kept[1] == "em" else ()
-  return [
-    row
-    for row in rows
-    if row["metric"] in kept
-    and (not tasks or row["task"] in tasks)
-    and (not lengths or row["length"] is None or str(row["length"]) in lengths)
-  ]
+  metrics = [metric] if metric else []
+  wanted = {"metric": metrics, "task": tasks, "length": lengths}
+  for field, values in wanted.items():
+    known = {str(row[field]) for row in rows if row["metric"] in METRICS}
+    names = ", ".join(sorted(known, key=lambda x: (len(x), x)))
+    flag = f"--{field}{'' if field == 'metric' else 's'}"
+    for value in values:
+      check(value in known, f"{flag}: no {value}; choose from {names}")
+    rows = [
+      row
+      for row in rows
+      if not values or row["length"] is None or str(row[field]) in values
+    ]
+  return [row for row in rows if not tasks or row["task"] in tasks]
 
 
 def with_varied_fields(

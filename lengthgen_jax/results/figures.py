@@ -45,8 +45,9 @@ def curves(
   """Draws rows of one metric, in a panel for each value of a field, and in it a
   curve for each method and each set of conditions; returns the figure's path.
 
-  A curve against another field than the length joins different runs; the last
-  one in `rows` at a point counts.
+  The values of the x axis stand side by side, whatever their distance. A curve
+  against another field than the length joins different runs; the last one in
+  `rows` at a point counts.
 
   Args:
     rows: the rows.
@@ -64,12 +65,14 @@ def curves(
   figure.supylabel(AXES[metric], fontsize=9)
   names = table.drop_duplicates("curve")
   styles = dict(zip(names.curve, itertools.cycle(STYLES), strict=False))
+  places = sorted(set(table[x]))
   for axis, (value, part) in zip(axes, panels, strict=True):
     for index, (number, curve) in enumerate(part.groupby("curve")):
       # Markers within each other show curves that lie on each other.
       size = 4 + 1.5 * (len(names) - index) if len(names) < 9 else 5
       style = {"marker": "o", "fillstyle": "none", "markersize": size}
-      _draw_curve(axis, curve, x, styles[number] | style)
+      at = [places.index(place) for place in sorted(curve[x])]
+      _draw_curve(axis, at, curve.sort_values(x), styles[number] | style)
     lengths = joined(part.unit)
     axis.set_title(
       f"test set: {value}"
@@ -80,8 +83,9 @@ def curves(
     if x == "length":
       label = f"test length ({lengths}; dotted: longest trained)"
       for longest in set(part.train_length):
-        axis.axvline(longest, color="0.6", linestyle=":", linewidth=1)
-    _set_ticks(axis, part[x])
+        at = np.interp(longest, places, range(len(places)))
+        axis.axvline(at, color="0.6", linestyle=":", linewidth=1)
+    axis.set_xticks(range(len(places)), [f"{place:g}" for place in places])
     axis.set_xlabel(label)
     if metric == "em":
       axis.set_ylim(-3, 103)
@@ -95,9 +99,10 @@ def curves(
   return save(figure, path)
 
 
-def _draw_curve(axis: plt.Axes, curve: pd.DataFrame, x: str, style) -> None:
+def _draw_curve(
+  axis: plt.Axes, places: list[int], curve: pd.DataFrame, style: dict[str, Any]
+) -> None:
   """Draws the median and the band of a curve, or its one or two seeds."""
-  curve, places = curve.sort_values(x), sorted(curve[x])
   if (curve.seeds < 3).all():
     for seed in range(curve.seeds.max()):
       values = [v[seed] if seed < len(v) else np.nan for v in curve["values"]]
@@ -107,23 +112,6 @@ def _draw_curve(axis: plt.Axes, curve: pd.DataFrame, x: str, style) -> None:
   worst = curve.lower_bound.fillna(curve.worst).astype(float)
   color = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
   axis.fill_between(places, 100 * worst, 100 * curve.best, **color)
-
-
-def _set_ticks(axis: plt.Axes, values: pd.Series) -> None:
-  """Sets ticks at the values alone, on a log scale if they span a decade."""
-  values = np.unique(values.astype(float))
-  is_log = 0 < 10 * values[0] < values[-1]
-  if is_log:
-    axis.set_xscale("log")
-  places = np.log(values) if is_log else values
-  labels, last = [], -np.inf
-  for value, place in zip(values, places, strict=True):
-    # Labels closer to each other than this would overlap.
-    has_room = place - last >= 0.05 * (places[-1] - places[0])
-    labels.append(f"{value:g}" if has_room else "")
-    last = place if has_room else last
-  axis.set_xticks(values, labels)
-  axis.minorticks_off()
 
 
 def squares(

@@ -130,10 +130,10 @@ def in_order(cells: pd.DataFrame) -> pd.DataFrame:
   return order.assign(curve=order.curve.map(numbers))
 
 
-def of_task(
+def cells_of_task(
   rows: list[dict], task: str, metric: str = "em", fields: Sequence[str] = ()
 ) -> pd.DataFrame:
-  """Returns the table of one task's runs: a metric by length.
+  """Returns the cells of one task's runs, in order.
 
   Args:
     rows: rows of any runs and tasks.
@@ -143,20 +143,28 @@ def of_task(
   """
   task_rows = [row for row in rows if row["task"] == task]
   shown = (*summary.SHOWN, *fields)
-  table = with_seeds(summary.cells(task_rows, metric, shown=shown))
+  return with_seeds(in_order(summary.cells(task_rows, metric, shown=shown)))
+
+
+def named(
+  cells: pd.DataFrame,
+  fields: Sequence[str] = (),
+  to_text: Callable[[Any], str] = cell_text,
+) -> pd.DataFrame:
+  """Returns the table of what `cells_of_task` returns: a metric by length."""
   names = {"name": "method"} | {field: field for field in fields}
   names |= {"test_set": "test set", "width": "width", "run": "run"}
   names |= {"seeds_proved": "seeds", "samples": "n"}
-  return wide(in_order(table), names)
+  return wide(cells, names, to_text)
 
 
 def run_table(rows: list[dict]) -> str:
   """Returns a table of exact match by length as text, for the screen.
 
-  There is a line for each seed, and of more than two a line of their median. Of
-  the test sets that eval.stress adds there is one line for all seeds. ∀ stands
-  beside a seed that both of records.CHECKERS proved right at every length, ∀¹
-  beside one that one of them did.
+  There is a line for each seed, and below them one of the median of more than
+  two; of the test sets that eval.stress adds there is one line for all seeds. ∀
+  stands beside a seed that both of records.CHECKERS proved right at every
+  length, ∀¹ beside one that one of them did.
 
   Args:
     rows: rows of one run, of any metrics.
@@ -165,41 +173,30 @@ def run_table(rows: list[dict]) -> str:
   if curves.empty:
     return "no exact match was measured"
   partial = curves.asked.str.contains(" of ")
-  kinds = (curves.in_curve > 2).map({True: "median", False: "each"})
+  several = curves.in_curve > 2
+  kinds = several.map({True: "median", False: "each"})
   curves["label"] = kinds + (", " + curves.asked + " seeds").where(partial, "")
-  is_single = curves.asked == "1"
-  is_summary = (curves.in_curve > 2) | partial | curves.stress.eq(True)
+  stress, single = curves.stress.eq(True), curves.asked == "1"
   seeds = summary.cells(rows, shown=("test_set", "seed"))
   seeds["label"] = seeds.seed.astype(str)
-  is_own = ~seeds.stress.eq(True) | (seeds.seeds_asked == 1)
-  grid = _lines(curves)
-  lines = pd.concat(
-    [_lines(seeds[is_own]), _lines(curves[is_summary & ~is_single])]
-  )
-  order = list((grid.method + grid["test set"]).unique())
-  place = (lines.method + lines["test set"]).map(order.index)
-  lines = lines.assign(place=place).sort_values("place", kind="stable")
-  grid = lines.reindex(columns=grid.columns).fillna("–")
+  seeds = seeds[~seeds.stress.eq(True) | (seeds.seeds_asked == 1)]
+  lines = [
+    _lines(seeds),
+    _lines(curves[(several | partial | stress) & ~single]),
+  ]
+  grid = pd.concat(lines).reindex(columns=_lines(curves).columns).fillna("–")
   bits = {f"{x.length:.0f}": x.bits for x in curves.itertuples() if x.bits}
   grid = grid.rename(columns={n: f"{n} ({x})" for n, x in bits.items()})
   unit = joined(curves.unit) + (" (bits)" if bits else "")
   trained = f"trained on lengths up to {joined(curves.train_length)}"
   if (curves.step == 0).all():
     trained = "not trained"
-  marks = [("∀", "both checkers", curves.both), ("∀¹", "one", curves.once)]
-  proofs = [
-    f"; {mark}: proved for every input by {who}"
-    for mark, who, count in marks
-    if count.any()
-  ]
-  return "\n".join(
-    [
-      f"{joined(curves.task)}: exact match in % by length in {unit}; in"
-      " brackets the one-sided 95 % lower bound",
-      f"{trained}, width={joined(curves.width)}, strict (every output token"
-      " counted)" + "".join(proofs),
-      grid.to_string(index=False),
-    ]
+  return (
+    f"{joined(curves.task)}: exact match in % by length in {unit}; in brackets"
+    f" the one-sided 95 % lower bound\n{trained},"
+    f" width={joined(curves.width)}, strict (every output token counted);"
+    " ∀: proved for every input by both checkers; ∀¹: by one\n"
+    + grid.to_string(index=False)
   )
 
 
@@ -290,31 +287,20 @@ def to_latex(table: pd.DataFrame) -> str:
   return text.translate(LATEX)
 
 
-def to_csv(rows: list[dict], metrics: Sequence[str] = ("em", "edit")) -> str:
-  """Returns the cells of runs as CSV: exact match with its frontier (fractions
-  of 1, and lengths), and edit distance.
+def to_csv(rows: list[dict]) -> str:
+  """Returns the cells of runs as CSV, those of `summary.cells`: exact match,
+  its frontier (a length) and edit distance.
 
-  There is a line for every cell. The column `asked` is the number of seeds of
-  the config, `certified` is `proof`, and `values` are those of the seeds. What
-  does not exist is left empty, as the median of two.
+  The column `values` has those of the seeds. What does not exist is left empty,
+  as the median of two seeds.
   """
-  tables = []
-  for metric in metrics:
-    table = summary.cells(rows, metric)
-    if not table.empty:
-      is_frontier = table.length == FRONTIER
-      marks = [proof(cell).strip() for cell in table.itertuples()]
-      values = table["values"].map(lambda x: " ".join(map(str, x)))
-      tables.append(
-        in_order(table.assign(certified=marks, values=values)).assign(
-          metric=pd.Series(metric, table.index).mask(is_frontier, "frontier"),
-          length=table.length.where(~is_frontier).astype("Int64"),
-          limit=table.get("bound", pd.Series(0)).where(is_frontier),
-        )
-      )
+  parts = [summary.cells(rows, metric) for metric in ("em", "edit")]
+  table = pd.concat([in_order(part) for part in parts])
+  table["values"] = table["values"].map(lambda x: " ".join(map(str, x)))
+  is_frontier = table.length == FRONTIER
+  table["metric"] = table.metric.mask(is_frontier, "frontier")
+  table["length"] = table.length.where(~is_frontier).astype("Int64")
   columns = ["metric", "task", "name", "test_set", "width", "run", "unit"]
-  columns += ["seeds_asked", "certified", "length", "bits", "median", "worst"]
-  columns += ["best", "lower_bound", "n", "seeds", "values", "limit"]
-  table = pd.concat(tables).reindex(columns=columns)
-  names = {"name": "method", "seeds_asked": "asked"}
-  return table.rename(columns=names).to_csv(index=False)
+  columns += ["length", "bits", "median", "worst", "best", "lower_bound", "n"]
+  columns += ["seeds", "seeds_asked", "both", "once", "values"]
+  return table[columns].to_csv(index=False)
