@@ -3,8 +3,9 @@ published numbers, and the tables of README.md."""
 
 import pathlib
 import shlex
-from typing import Any
+from collections.abc import Iterable
 
+import jinja2
 import pandas as pd
 
 from lengthgen_jax.drawing import plt, save
@@ -15,64 +16,12 @@ from lengthgen_jax.papers.runs import DATA, SIZES, Row
 from lengthgen_jax.probes import row_figures, row_tables
 from lengthgen_jax.results import figures, html_report, records, summary, tables
 
-INDEX = """# Results
-
-Tables and figures of the papers, and what lies beyond them, each made by one
-command, with published numbers beside ours. The rows behind every number are in
-[rows](rows), with the whole config, the machine, the commit, the day and the
-time; [a page that sorts and filters](report.html) has the exact match and the
-edit distance of all runs. `cpu` is sized for two cores, `paper` for an
-accelerator.
-
-{table}
-
-```bash
-python launch/tables.py products --plan
-python launch/tables.py products
-python launch/tables.py --check parity-window_cpi
-python launch/tables.py --pages
-```
-
-The first command lists the runs of a table that are left to make: their rows or
-probes are not kept here, or their training has another config now; it says how
-long the kept ones took. The second makes them (with `--results=DIR1
---root=DIR2` all of the table's, kept in other folders); the third makes one run
-again and compares its rows; the last one writes these pages from the rows.
-"""
-REACH = """
-## How far
-
-The longest test length at which, as at all shorter ones, the median seed is
-right in at least 99 % of its samples, of a run's last stage (∀: so many of the
-seeds are proved right at every length by both checkers, ∀¹: by one); published
-results stand at the lengths, and with the exact match if any, that their
-authors give.
-
-![test length against training length](figures/reach.png)
-
-{reach}
-"""
-LEGEND = (
-  f"Exact match in %: every token of the output and the end token right. Ours:"
-  f" {tables.LEGEND}; n samples per seed and length. Frontier: the longest"
-  " length with at least 99 % by the lower bound, ≥ where nothing failed as far"
-  " as was looked, ∀ where both checkers proved every seed right at every"
-  " length (∀¹ beside seeds: one checker alone did). Width: what operands are"
-  " padded to, in training and tests."
+TEMPLATES = jinja2.Environment(
+  loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+  trim_blocks=True,
+  keep_trailing_newline=True,
 )
-OLD_WIDTHS = (
-  "Width *natural in tests*: these rows were made by an older protocol, in"
-  " which training pads every operand to the longest one's width, and only"
-  " tests have each length's own. At lengths other than the longest trained"
-  " one, they mix another width with another length."
-)
-CERTIFICATES = (
-  "Right: for how many of the seeds every case is. Cases: inputs that differ in"
-  " what the model's rows see. Smallest margin: of all cases. A range is over"
-  " the seeds. Rounding: the largest bound of any case, of the seeds that have"
-  " one. Not right: seeds that are wrong, undecided or not tried. [What this"
-  " proves](../certificates.md)."
-)
+TEMPLATES.filters["markdown"] = tables.to_markdown
 # The comments between which README.md has its tables.
 START = "<!-- tables: python launch/tables.py --pages -->\n"
 END = "<!-- end of tables -->\n"
@@ -118,10 +67,11 @@ def write(
     paths.append(results / "report.html")
     html = html_report.page("Kept results", rows, missing)
     records.write_text(paths[-1], html)
-  text = INDEX.format(table=tables.to_markdown(pd.DataFrame(index)))
   if len(bars := reach(kept)):
     draw_reach(bars, results / "figures" / "reach.png")
-    text += REACH.format(reach=tables.to_markdown(bars[bars.columns[:7]]))
+  text = TEMPLATES.get_template("index.md").render(
+    index=pd.DataFrame(index), reach=bars[bars.columns[:7]]
+  )
   paths.insert(0, results / "README.md")
   records.write_text(paths[0], text)
   if readme:
@@ -142,81 +92,78 @@ def page(name: str, size: str, kept: Archive, results: pathlib.Path) -> str:
     UsageError: the results of a row's test set are of different conditions.
   """
   table, rows = DATA["tables"][name], runs.rows_of(name, size)
-  shown = [stage_rows(row, kept) for row in rows]
+  shown = labeled_rows(rows, kept)
   cells = cells_of(rows, shown)
-  done = {rows[index].run.name for index in set(cells.entry)}
   names = {row.run.name: row.run for row in rows}
-  flag = "" if size == "cpu" else " --size=paper"
-  parts = [
-    f"# {table['title']}",
-    tables.to_markdown(main_table(rows, cells, table.get("source", "paper"))),
-    " ".join(table["about"].split()),
-    LEGEND,
-    f"Made by `python launch/tables.py {name}{flag}`, which skips runs whose"
-    " rows are kept here; `--results=DIR1 --root=DIR2` begins anew.",
-  ]
-  old = {row["width"] for group in shown for row in group}
-  if archive.NATURAL_IN_TESTS in old:
-    parts.insert(3, OLD_WIDTHS)
-  if gaps := [f"`{run}`" for run in names if run not in done]:
-    parts.append(
-      f"{len(gaps)} of {len(names)} runs have not been made yet:"
-      f" {', '.join(gaps)}."
-    )
-  parts += hard_section(cells)
-  certificates = tables.certificates(
-    [
-      (row.task, row.model, group)
-      for row, group in zip(rows, shown, strict=True)
-    ]
-  )
-  if len(certificates):
-    parts += ["## Certificates", CERTIFICATES, tables.to_markdown(certificates)]
+  done = {rows[entry].run.name for entry in set(cells.entry)}
+  hard = cells[cells.stress.eq(True) & (cells.length != summary.FRONTIER)]
+  columns = {"label": "task", "model": "model", "test_set": "test set"}
+  certified = {}
+  for row in shown:
+    place = row["entry"], row["label"], row["model"]
+    certified.setdefault(place, []).append(row)
   prefix, folder = name + "_paper" * (size == "paper"), results / "figures"
-  drawn = draw(prefix, rows, shown, table, kept, folder)
-  models = {
-    row.model: [x for x in group if archive.is_probe(x) and x["head"] is None]
-    for row, group in zip(rows, shown, strict=True)
-  }
-  probes = {model: group for model, group in models.items() if group}
-  if "probes" in table and probes:
+  figure_paths = draw(prefix, shown, table, names, folder)
+  probes, models = [], {}
+  for row in filter(archive.is_probe, shown):
+    if row["head"] is None:
+      models.setdefault(row["model"], []).append(row)
+  if "probes" in table and models:
     path = folder / f"{prefix}_probes.png"
-    row_figures.draw_comparison(probes, path, "what models do inside")
-    drawn.insert(0, ("probes against length", path))
-    header, *lines = row_tables.comparison_table(probes)
-    parts += [
-      "## Inside",
-      "Rates in %: median of the seeds (lowest seed), by length.",
-      tables.to_markdown(pd.DataFrame(lines, columns=header)),
-    ]
-  if drawn:
-    parts.append("## Figures")
-    parts += [f"![{text}]({path.relative_to(results)})" for text, path in drawn]
-  parts += command_section(name, names, kept)
-  return "\n\n".join(parts) + "\n"
+    row_figures.draw_comparison(models, path, "what models do inside")
+    figure_paths.insert(0, ("probes against length", path))
+    header, *lines = row_tables.comparison_table(models)
+    probes = pd.DataFrame(lines, columns=header)
+  return TEMPLATES.get_template("page.md").render(
+    name=name,
+    size=size,
+    table=table | {"about": " ".join(table["about"].split())},
+    legend=tables.LEGEND,
+    main=main_table(rows, cells, table.get("source", "paper")),
+    is_old=any(row["width"] == archive.NATURAL_IN_TESTS for row in shown),
+    num_runs=len(names),
+    missing=[run for run in names if run not in done],
+    meanings=[
+      f"`{begin}` {meaning}"
+      for begin, meaning in DATA["hard"].items()
+      if any(test_set.startswith(begin) for test_set in set(hard.test_set))
+    ],
+    hard=tables.wide(hard, columns, tables.values_text).replace("–", ""),
+    certificates=tables.certificates(
+      [(*place[1:], group) for place, group in certified.items()]
+    ),
+    probes=probes,
+    figures=[(text, path.relative_to(results)) for text, path in figure_paths],
+    commands=[
+      shlex.join(["lengthgen", *arguments])
+      for run in names.values()
+      for arguments in run.commands(probes=runs.probes_of(name))
+    ],
+    made=made(names, kept),
+  )
 
 
-def stage_rows(row: Row, kept: Archive) -> list[dict]:
-  """Returns the archived rows that a row of a table shows."""
-  run = kept.get(row.run.name)
-  return [x for x in run.rows if x["stage"] == row.stage] if run else []
+def labeled_rows(rows: list[Row], kept: Archive) -> list[dict]:
+  """Returns the archived rows that the rows of a table show, each with the
+  index of its table row as `entry`, and with what the table calls its task and
+  its model as `label` and `model`."""
+  labeled = []
+  for entry, row in enumerate(rows):
+    names = {"entry": entry, "label": row.task, "model": row.model}
+    run = kept.get(row.run.name)
+    stage_rows = run.rows if run else []
+    labeled += [x | names for x in stage_rows if x["stage"] == row.stage]
+  return labeled
 
 
-def cells_of(rows: list[Row], shown: list[list[dict]]) -> pd.DataFrame:
-  """Returns the cells of a table (`summary.cells`): for each of its rows, whose
-  index is `entry`, a curve for each test set.
+def cells_of(rows: list[Row], shown: list[dict]) -> pd.DataFrame:
+  """Returns the cells of a table (`summary.cells`): for each of its rows, a
+  curve for each test set.
 
   Raises:
     UsageError: a test set has rows of different conditions.
   """
-  names = [
-    {"entry": i, "model": row.model, "row": row.task}
-    for i, row in enumerate(rows)
-  ]
-  cells = summary.cells(
-    [x | y for y, group in zip(names, shown, strict=True) for x in group],
-    shown=("entry", "test_set", "model", "row"),
-  )
+  cells = summary.cells(shown, shown=("entry", "test_set", "label", "model"))
   for (entry, test_set), part in cells.groupby(["entry", "test_set"]):
     differing = part["name"].unique()
     check(
@@ -259,92 +206,58 @@ def main_table(
   return pd.DataFrame(lines).reindex(columns=columns).fillna("")
 
 
-def hard_section(cells: pd.DataFrame) -> list[str]:
-  """Returns the paragraphs on hard test sets, [] if there are none."""
-  hard = cells[cells.stress.eq(True) & (cells.length != summary.FRONTIER)]
-  if hard.empty:
-    return []
-  meanings = [
-    f"`{name}` {meaning}"
-    for name, meaning in DATA["hard"].items()
-    if any(test_set.startswith(name) for test_set in set(hard.test_set))
-  ]
-  names = {"row": "task", "model": "model", "test_set": "test set"}
-  table = tables.wide(hard, names, tables.values_text).replace("–", "")
-  return [
-    "## Hard and odd inputs",
-    "Exact match in %, median (worst seed), of fewer than three seeds each:"
-    f" {', '.join(meanings)}.",
-    f"<details><summary>{len(table)} rows</summary>",
-    tables.to_markdown(table),
-    "</details>",
-  ]
-
-
 def draw(
   prefix: str,
-  rows: list[Row],
-  shown: list[list[dict]],
+  shown: list[dict],
   table: dict,
-  kept: Archive,
+  names: Iterable[str],
   folder: pathlib.Path,
 ) -> list[tuple[str, pathlib.Path]]:
-  """Draws the figures of a page; returns (caption, path) of each."""
-  figure_rows, field = [], table.get("x", "")
+  """Draws the figures of a page; returns (caption, path) of each, and of those
+  that its runs drew."""
   # A figure has the rows of one task, for which a table may have several names.
-  pairs = list(zip(rows, shown, strict=True))
-  task_names = {}
-  for row, group in pairs:
-    for x in group:
-      task_names.setdefault(x["task"], set()).add(row.task)
-  for row, group in pairs:
-    method = row.model
-    if any(len(task_names[x["task"]]) > 1 for x in group):
-      method = f"{row.task}: {method}"
-    # The method says the stage, and may be one curve though its seeds were
-    # finetuned in more or fewer rounds.
-    labels: dict[str, Any] = {"method": method, "stage": "train"}
-    if row.stage == "finetune" and group:
-      labels["step"] = max(x["step"] for x in group)
-    if field and row.run.name in kept:
-      section, _, name = field.partition(".")
-      value = kept[row.run.name].header["config"][section][name]
-      # data.size=0, where no example repeats, has no place on the axis.
-      labels |= {field: value} if value else {}
-    figure_rows += [x | labels for x in group]
+  pairs = {(row["task"], row["label"]) for row in shown}
+  several = [
+    task for task, _ in pairs if len([x for x in pairs if x[0] == task]) > 1
+  ]
+  # The method says the stage, and may be one curve though its seeds were
+  # finetuned in more or fewer rounds.
+  last = {}
+  for row in shown:
+    last[row["entry"]] = max(row["step"], last.get(row["entry"], 0))
+  figure_rows, by_task = [], {}
+  for row in shown:
+    label = f"{row['label']}: " * (row["task"] in several) + row["model"]
+    step = last[row["entry"]] if row["stage"] == "finetune" else row["step"]
+    labels = {"method": label, "stage": "train", "step": step}
+    figure_rows.append(row | labels)
   paths = figures.draw(figure_rows, folder, f"{prefix}_")
-  ending = f", {field.rpartition('.')[2]}="
-  by_task = {}
-  for x in records.of_metric(figure_rows, "em"):
-    if field in x and figures.varied_by(x) == "length":
-      x = x | {"method": x["method"].partition(ending)[0]}
-      by_task.setdefault(x["task"], []).append(x)
+  field = table.get("x", "")
+  for row in records.of_metric(figure_rows, "em"):
+    model, has_value, value = row["model"].partition(
+      f", {field.rpartition('.')[2]}="
+    )
+    # data.size=0, where no example repeats, has no place on the axis.
+    if has_value and value != "0" and figures.varied_by(row) == "length":
+      row = row | {"method": model, field: int(value)}
+      by_task.setdefault(row["task"], []).append(row)
   for task, group in by_task.items():
     path = folder / f"{prefix}_{task}_by_{field}.png"
     paths.append(figures.by_field(group, path, task, field))
   drawn = [(path.stem.replace("_", " "), path) for path in paths]
   for caption, run, path in table.get("figures", ()):
     file = folder / run / pathlib.Path(path).name
-    if any(row.run.name == run for row in rows) and file.exists():
+    if run in names and file.exists():
       drawn.append((caption, file))
   return drawn
 
 
-def command_section(
-  table: str, names: dict[str, runs.Run], kept: Archive
-) -> list[str]:
-  """Returns paragraphs with the commands of runs, and a table that says when
-  and where the archived ones were made.
+def made(names: dict[str, runs.Run], kept: Archive) -> pd.DataFrame:
+  """Returns a table that says when and where archived runs were made.
 
   Its last column, without a heading, says how the config of training has
   changed since, or which other run trained the first stage.
   """
-  commands = [
-    shlex.join(["lengthgen", *arguments])
-    for run in names.values()
-    for arguments in run.commands(probes=runs.probes_of(table))
-  ]
-  parts = ["## Commands", "```bash\n" + "\n".join(commands) + "\n```"]
   lines = []
   for run in names.values():
     if run.name in kept:
@@ -354,18 +267,12 @@ def command_section(
         remark = f"first stage of {header['first_stage']}"
       versions = (f"{name} {x}" for name, x in header["versions"].items())
       commit, dash, dirty = header["commit"].partition("-")
-      lines.append(
-        {
-          "run": run.name,
-          "seconds": f"{header['seconds'] or '–'}",
-          "machine": header["machine"],
-          "date": header["date"],
-          "commit": commit[:12] + dash + dirty,
-          "versions": ", ".join(versions),
-          "": remark,
-        }
-      )
-  return [*parts, tables.to_markdown(pd.DataFrame(lines))] if lines else parts
+      line = {
+        name: header[name] for name in ("run", "seconds", "machine", "date")
+      }
+      line |= {"commit": commit[:12] + dash + dirty}
+      lines.append(line | {"versions": ", ".join(versions), "": remark})
+  return pd.DataFrame(lines).fillna("–").astype(str)
 
 
 # How far tests go beyond training.

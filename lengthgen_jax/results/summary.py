@@ -44,23 +44,29 @@ SHOWN = ("task", "test_set", "width", "run")  # columns beside a curve's name
 STAGES_LAST_FIRST = ("finetune", "retrain", "train")
 
 
-def frame(rows: list[dict]) -> pd.DataFrame:
-  """Returns rows as a frame, in which "" stands for a condition that a row
-  lacks.
+def frame(rows: list[dict], metrics: Sequence[str]) -> pd.DataFrame:
+  """Returns the rows of some metrics that have a value as a frame, in which ""
+  stands for a condition that a row lacks.
 
   `checkers` is how many of `records.CHECKERS` proved the row's model right, by
   its last certificate.
   """
-  needed = dict.fromkeys((*CONDITIONS, "seed", "seeds_asked", "stress"))
-  table = pd.DataFrame([needed | row for row in rows], dtype=object)
   certificates = {
     records.parameters(row): len(records.checkers(row))
     for row in rows
     if row["metric"] == "certified"
   }
-  table["checkers"] = [
-    certificates.get(records.parameters(row), 0) for row in rows
-  ]
+  needed = dict.fromkeys((*CONDITIONS, "seed", "seeds_asked", "stress"))
+  table = pd.DataFrame(
+    [
+      needed | row | {"checkers": certificates.get(records.parameters(row), 0)}
+      for row in rows
+      if row["metric"] in metrics and row["value"] is not None
+    ],
+    dtype=object,
+  )
+  if table.empty:
+    return table
   conditions = [*CONDITIONS]
   table[conditions] = table[conditions].where(table[conditions].notna(), "")
   has_own_step = (table.checkpoint == "best") | (table.stage == "finetune")
@@ -101,10 +107,8 @@ def cells(
     dependent: conditions that may vary within a curve because they follow from
       `by`. A cell has only rows that agree in them with its last row.
   """
-  table = frame(rows) if rows else pd.DataFrame(columns=["metric", "value"])
   has_frontier = metric == "em" and tuple(by) == ("length",)
-  metrics = [metric] + ["frontier"] * has_frontier
-  table = table[table.metric.isin(metrics) & table.value.notna()].copy()
+  table = frame(rows, [metric] + ["frontier"] * has_frontier)
   if table.empty:
     return pd.DataFrame(columns=[*COLUMNS, *set(shown) - set(COLUMNS)])
   varied = {*by, *dependent, "bits", "bound", "metric"}
