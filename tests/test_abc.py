@@ -177,7 +177,7 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   assert "training: interpolation" in done.stdout
   last_line = done.stdout.splitlines()[-1]
   assert re.fullmatch(r"time: \d+ s = (\w+ \d+ \+ )+other \d+", last_line)
-  names = ["successor_natural_em_by_length"]
+  names = ["successor_em_by_length"]
   names += [
     f"{what}_{site}"
     for what in ("bias", "attention_mean", "attention_example")

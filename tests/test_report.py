@@ -10,6 +10,7 @@ import shutil
 import statistics
 import subprocess
 
+import command
 import pytest
 from command import refuses
 from rows import CERTIFIED, PROVED, frontier, row, seeds
@@ -312,14 +313,16 @@ def test_each_task_has_a_table_with_its_own_lengths(tmp_path, drawn):
 
 def test_a_report_of_some_results_alone(tmp_path, drawn):
   write_sweep(tmp_path)
-  text = report.write_report(tmp_path, "edit", ["addition"], ["60"])
-  assert "exact match" not in text and "| n | 60 |" in text
-  for flags, words in (
-    (("em", ["copy"], ()), "--tasks: no copy; choose from addition"),
-    ((None, (), ["7"]), "--lengths: no 7; choose from 6, 60"),
+  words = ["--mode=report", f"--workdir={tmp_path}"]
+  done = command.inside(
+    *words, "--metric=edit", "--tasks=addition", "--lengths=60"
+  )
+  assert "exact match" not in done.stdout and "| n | 60 |" in done.stdout
+  for flag, line in (
+    ("--tasks=copy", "--tasks: no copy; choose from addition"),
+    ("--lengths=7", "--lengths: no 7; choose from 6, 60"),
   ):
-    with refuses(words):
-      report.write_report(tmp_path, *flags)
+    assert command.inside(*words, flag).stderr == f"lengthgen: {line}\n"
 
 
 # What is refused.

@@ -11,6 +11,7 @@ it"}, gives runs other labels.
 import json
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
@@ -23,28 +24,21 @@ METRICS = {"em": "exact match", "edit": "edit distance, % of the output"}
 
 
 def run(
-  config: ConfigDict | None,
-  workdir: pathlib.Path,
-  metric: str | None = None,
-  tasks: Sequence[str] = (),
-  lengths: Sequence[str] = (),
+  config: ConfigDict | None, workdir: pathlib.Path, *selection: Any
 ) -> int:
-  """Writes the report of all results below a folder, and prints its tables.
+  """Writes the report of all results below a folder, and prints its tables;
+  returns the exit code.
 
   Args:
     config: not used, since every run has its own; None if there is none.
     workdir: the folder, of one run or of many.
-    metric: one of METRICS; None for all.
-    tasks, lengths: those that the report has, () for all.
-
-  Returns:
-    The exit code.
+    *selection: the metric, tasks and lengths of `write_report`.
 
   Raises:
     UsageError: as in `write_report`.
   """
   del config
-  print(write_report(workdir, metric, tasks, lengths))
+  print(write_report(workdir, *selection))
   print(f"page: {workdir / 'report.html'}")
   return 0
 
@@ -56,6 +50,11 @@ def write_report(
   lengths: Sequence[str] = (),
 ) -> str:
   """Writes the report of all results below a folder.
+
+  Args:
+    root: the folder.
+    metric: one of METRICS; None for all.
+    tasks, lengths: those that the report has, () for all.
 
   Returns:
     What report.md has: the tables, and what is missing.
