@@ -267,12 +267,11 @@ def made(names: dict[str, runs.Run], kept: Archive) -> pd.DataFrame:
         remark = f"first stage of {header['first_stage']}"
       versions = (f"{name} {x}" for name, x in header["versions"].items())
       commit, dash, dirty = header["commit"].partition("-")
-      line = {
-        name: header[name] for name in ("run", "seconds", "machine", "date")
-      }
-      line |= {"commit": commit[:12] + dash + dirty}
+      line = {x: header[x] for x in ("run", "seconds", "machine", "date")}
+      line["seconds"] = f"{header['seconds'] or '–'}"
+      line["commit"] = commit[:12] + dash + dirty
       lines.append(line | {"versions": ", ".join(versions), "": remark})
-  return pd.DataFrame(lines).fillna("–").astype(str)
+  return pd.DataFrame(lines)
 
 
 # How far tests go beyond training.

@@ -187,6 +187,7 @@ def run_table(rows: list[dict]) -> str:
   grid = pd.concat(lines).reindex(columns=_lines(curves).columns).fillna("–")
   bits = {f"{x.length:.0f}": x.bits for x in curves.itertuples() if x.bits}
   grid = grid.rename(columns={n: f"{n} ({x})" for n, x in bits.items()})
+  grid = grid.apply(lambda column: column.str.ljust(column.str.len().max()))
   unit = joined(curves.unit) + (" (bits)" if bits else "")
   trained = f"trained on lengths up to {joined(curves.train_length)}"
   if (curves.step == 0).all():
@@ -196,7 +197,7 @@ def run_table(rows: list[dict]) -> str:
     f" the one-sided 95 % lower bound\n{trained},"
     f" width={joined(curves.width)}, strict (every output token counted);"
     " ∀: proved for every input by both checkers; ∀¹: by one\n"
-    + grid.to_string(index=False)
+    + grid.to_string(index=False, justify="left")
   )
 
 
