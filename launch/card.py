@@ -27,6 +27,7 @@ and leaves out the numerics, to try the script on a CPU; unless --root and
 
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -36,17 +37,19 @@ from functools import partial
 from typing import Any, NamedTuple
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPOSITORY))
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "launch")]
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
+import sweep  # noqa: E402
+import tables  # noqa: E402
 
 from lengthgen_jax.attention.lines import of_seed  # noqa: E402
 from lengthgen_jax.config import load_config  # noqa: E402
 from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
-from lengthgen_jax.papers import provenance, runs  # noqa: E402
-from lengthgen_jax.papers.experiments import Run, flags  # noqa: E402
+from lengthgen_jax.papers import archive, runs  # noqa: E402
+from lengthgen_jax.papers.runs import Run, flags  # noqa: E402
 from lengthgen_jax.pipelines.bench import matmul_flops  # noqa: E402
 from lengthgen_jax.pipelines.runs import make_run  # noqa: E402
 from lengthgen_jax.tasks.dataset import StepSpec  # noqa: E402
@@ -141,8 +144,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
   folder = pathlib.Path("runs/card_dry_run" if args.dry_run else "runs/card")
   # Commands run in the repository's folder, whatever the current one is.
   args.root = (args.root or folder).resolve()
-  archive = args.root if args.dry_run else REPOSITORY / "docs"
-  args.results = args.results or archive / "results"
+  parent = args.root if args.dry_run else REPOSITORY / "docs"
+  args.results = args.results or parent / "results"
   return args
 
 
@@ -171,12 +174,12 @@ def main(argv: list[str] | None = None) -> int:
     signal.setitimer(signal.ITIMER_REAL, 60.0 * args.minutes)
     exit_code = 0 if args.dry_run else check_numerics(args.root)
     bench(args.root, args.dry_run)
-    runs.run_jobs(jobs, args.root / "tables", args.results, args.parallel)
+    tables.make(jobs, args.root / "tables", args.results, args.parallel)
     return exit_code
   except UsageError as error:
     print(f"card: {error}", file=sys.stderr)
     return 1
-  except KeyboardInterrupt:
+  except (KeyboardInterrupt, TimeoutError):
     print(
       "stopped; the same command repeats the numerics and an unfinished bench,"
       " and continues training",
@@ -188,12 +191,19 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def stop(*_: Any) -> None:
-  """Interrupts the script, as Ctrl-C does, when its minutes are over; training
-  that is running saves its state."""
-  raise KeyboardInterrupt
+  """Interrupts the script when its minutes are over; training that is running
+  saves its state."""
+  raise TimeoutError
 
 
-def table_jobs(results: pathlib.Path, dry_run: bool) -> list[runs.Job]:
+def lengthgen(arguments: list[str], **environment: str) -> int:
+  """Runs `lengthgen` with such arguments; returns its exit code."""
+  words = [*sweep.LENGTHGEN, *arguments]
+  environment = os.environ | environment
+  return subprocess.call(words, cwd=REPOSITORY, env=environment)
+
+
+def table_jobs(results: pathlib.Path, dry_run: bool) -> list[tables.Job]:
   """Returns the jobs of RUNS that are not archived in `results` with their
   present config and probes.
 
@@ -204,8 +214,8 @@ def table_jobs(results: pathlib.Path, dry_run: bool) -> list[runs.Job]:
   Raises:
     UsageError: the archive cannot be read.
   """
-  archive = provenance.read_archive(results / "rows")
-  jobs = runs.jobs_of([*RUNS], "paper", archive)
+  kept = archive.read_archive(results / "rows")
+  jobs = tables.jobs_of([*RUNS], "paper", kept)
   if dry_run:
     jobs = [
       job._replace(
@@ -320,15 +330,13 @@ def check_numerics(root: pathlib.Path) -> int:
   words = [sys.executable, __file__, "--numerics"]
   code = subprocess.run(words, cwd=REPOSITORY, check=False).returncode
   workdir, cpu_workdir = root / "main_job", root / "main_job_cpu"
-  if runs.lengthgen(
-    [f"--config={MAIN_JOB}", "--mode=abc", f"--workdir={workdir}"]
-  ):
+  if lengthgen([f"--config={MAIN_JOB}", "--mode=abc", f"--workdir={workdir}"]):
     raise UsageError("the main job failed")
   shutil.rmtree(cpu_workdir, ignore_errors=True)
   shutil.copytree(workdir, cpu_workdir)
   (cpu_workdir / "certificate.json").unlink(missing_ok=True)
   certify = ["--mode=certify", f"--workdir={cpu_workdir}"]
-  if runs.lengthgen(certify, platform="cpu"):
+  if lengthgen(certify, JAX_PLATFORMS="cpu"):
     raise UsageError("the certificate of the main job failed on the CPU")
   margins = []
   for folder in (workdir, cpu_workdir):
@@ -359,7 +367,7 @@ def bench(root: pathlib.Path, dry_run: bool) -> None:
       continue
     shutil.rmtree(unfinished, ignore_errors=True)
     words = [f"--config={BENCHED[name]}", "--mode=bench", *flags(fields)]
-    if runs.lengthgen([*words, f"--workdir={unfinished}"]):
+    if lengthgen([*words, f"--workdir={unfinished}"]):
       raise UsageError("--mode=bench failed")
     folder.parent.mkdir(exist_ok=True)
     unfinished.rename(folder)

@@ -37,7 +37,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -59,7 +60,8 @@ BIND_COMMANDS = {
   "tpu": "env TPU_VISIBLE_CHIPS={} TPU_CHIPS_PER_PROCESS_BOUNDS=1,1,1"
   " TPU_PROCESS_BOUNDS=1,1,1",
 }
-Job = tuple[pathlib.Path, list[str]]  # a workdir, the arguments of `lengthgen`
+# A workdir, and the arguments of `lengthgen` in each command of the job.
+Job = tuple[pathlib.Path, list[list[str]]]
 Slot = tuple[str, str]  # a host ("" is this machine), a device ("": all of it)
 
 
@@ -93,7 +95,8 @@ def main() -> None:
       print(shlex.join(command(arguments, slot)), flush=True)
     return
   try:
-    for workdir, code in run_jobs(pending.items(), slots):
+    todo = [(workdir, [arguments]) for workdir, arguments in pending.items()]
+    for workdir, code, _ in run_jobs(todo, slots):
       if code:
         failures.append(str(workdir))
         continue
@@ -157,8 +160,9 @@ def parse(words: list[str]) -> argparse.Namespace:
   return args
 
 
-def jobs(args: argparse.Namespace) -> Iterator[Job]:
-  """Yields the job of every point of the grid that the flags describe."""
+def jobs(args: argparse.Namespace) -> Iterator[tuple[pathlib.Path, list[str]]]:
+  """Yields the workdir of every point of the grid that the flags describe, and
+  the arguments of its command."""
   several_files = len({config.partition(":")[0] for config in args.config}) > 1
   axes = []
   for axis in args.grid:
@@ -225,9 +229,12 @@ def command(arguments: list[str], slot: Slot) -> list[str]:
 
 
 def run_jobs(
-  jobs: Iterable[Job], slots: Sequence[Slot] = (("", ""),)
-) -> Iterator[tuple[pathlib.Path, int]]:
-  """Runs jobs, one at a time on each slot.
+  jobs: Iterable[Job],
+  slots: Sequence[Slot] = (("", ""),),
+  folder: pathlib.Path | None = None,
+) -> Generator[tuple[pathlib.Path, int, float]]:
+  """Runs jobs, one at a time on each slot. A job ends when one of its commands
+  fails.
 
   If this process is stopped, no more jobs begin. Those that run get SIGTERM
   (unless it was Ctrl-C, which has reached them already), save a checkpoint, and
@@ -238,10 +245,11 @@ def run_jobs(
     slots: the (host, device) pairs to run jobs on, as in `command`. With the
       default slot alone jobs write to the terminal, else each to log.txt in its
       workdir.
+    folder: the folder in which local processes run, None for the current one.
 
   Yields:
-    The (workdir, exit code) of each job when it ends; 127 if its process could
-    not be started.
+    The (workdir, exit code, seconds) of each job when it ends; the code is 127
+    if a process could not be started.
   """
   to_log = len(slots) > 1 or any(slots[0])
   free_slots, processes = queue.SimpleQueue(), set()
@@ -251,23 +259,29 @@ def run_jobs(
   lock, stopped = threading.Lock(), threading.Event()
 
   def run_job(
-    workdir: pathlib.Path, arguments: list[str]
-  ) -> tuple[pathlib.Path, int]:
-    """Runs a job on the next free slot; returns (workdir, exit code)."""
-    slot = free_slots.get()
+    workdir: pathlib.Path, commands: list[list[str]]
+  ) -> tuple[pathlib.Path, int, float]:
+    """Runs a job on the next free slot; returns what is yielded."""
+    slot, start, code = free_slots.get(), time.monotonic(), 0
+    log = workdir / "log.txt" if to_log else None
     try:
-      with lock:
-        if stopped.is_set():
-          return workdir, 1
-        print(f"== {workdir} {' '.join(slot)}".rstrip(), flush=True)
-        process = start(command(arguments, slot), workdir if to_log else None)
-        processes.add(process)
-      return workdir, process.wait()
+      for arguments in commands:
+        with lock:
+          if stopped.is_set():
+            code = 1
+            break
+          if arguments is commands[0]:
+            print(f"== {workdir} {' '.join(slot)}".rstrip(), flush=True)
+          process = start_process(command(arguments, slot), log, folder)
+          processes.add(process)
+        if code := process.wait():
+          break
     except OSError as error:  # no ssh, or log.txt cannot be written
       print(f"== {workdir}: {error}", file=sys.stderr, flush=True)
-      return workdir, 127
+      code = 127
     finally:
       free_slots.put(slot)
+    return workdir, code, time.monotonic() - start
 
   with concurrent.futures.ThreadPoolExecutor(len(slots)) as pool:
     try:
@@ -283,20 +297,22 @@ def run_jobs(
       raise
 
 
-def start(words: list[str], workdir: pathlib.Path | None) -> subprocess.Popen:
+def start_process(
+  words: list[str], log: pathlib.Path | None, folder: pathlib.Path | None
+) -> subprocess.Popen:
   """Starts the process of a command line.
 
   Args:
     words: the command line.
-    workdir: the folder to whose log.txt the output is appended; with None it
-      goes to the terminal.
+    log: a file to which the output is appended; None for the terminal.
+    folder: where it runs, None for the current folder.
   """
-  if workdir is None:
-    return subprocess.Popen(words)
-  workdir.mkdir(parents=True, exist_ok=True)
-  with open(workdir / "log.txt", "a", encoding="utf-8") as log:
+  if log is None:
+    return subprocess.Popen(words, cwd=folder)
+  log.parent.mkdir(parents=True, exist_ok=True)
+  with open(log, "a", encoding="utf-8") as file:
     return subprocess.Popen(
-      words, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+      words, cwd=folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file
     )
 
 

@@ -14,28 +14,44 @@ archived runs are not repeated unless their config has changed or their probes
 are missing. At the end, or at once with --pages, the result pages are written
 from the archive, and with the default --results also README.md's tables.
 --size=paper is for an accelerator. With --parallel=N, N runs are made at the
-same time, and each writes to NAME.log.
+same time, and each writes to log.txt in its workdir.
 
 --check repeats archived runs and compares their rows. Rows must be equal to the
 last bit if the machine and the versions of libraries are the same and
-lengthgen_jax/ and configs/ have not changed since the archived commit.
-Otherwise only exact match is compared: it must be within the range of the
-archived seeds, or at 99 % or more as all of these are, or at 1 % or less as all
-of these are.
+lengthgen_jax/ and configs/ have not changed since the archived commit; else the
+exact match of each seed must lie among those of the archived seeds.
 """
 
 import argparse
+import contextlib
 import datetime
+import difflib
+import functools
+import json
+import os
 import pathlib
+import shutil
+import subprocess
 import sys
+from typing import Any, NamedTuple
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "docs" / "results"
-sys.path.insert(0, str(REPOSITORY))
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "launch")]
 
+import sweep  # noqa: E402
+
+from lengthgen_jax import origin  # noqa: E402
 from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
-from lengthgen_jax.papers import pages, provenance, runs  # noqa: E402
-from lengthgen_jax.papers.experiments import SIZES  # noqa: E402
+from lengthgen_jax.papers import archive, pages, runs  # noqa: E402
+from lengthgen_jax.papers.archive import Archive, ArchivedRun  # noqa: E402
+from lengthgen_jax.papers.runs import DATA, SIZES, Run  # noqa: E402
+from lengthgen_jax.pipelines.run_figures import training_seconds  # noqa: E402
+from lengthgen_jax.results import records  # noqa: E402
+
+# Exact match of at least ALWAYS counts as always right, and of at most NEVER as
+# never.
+ALWAYS, NEVER = 0.99, 0.01
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -43,13 +59,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
   Raises:
     UsageError: a flag is wrong, no table is named, or a name among the tables
-      is neither that of a table nor that of a run of this size. The names in
-      --check are not looked up here.
+      is neither that of a table nor that of a run of this size.
   """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
-  names = ", ".join(runs.TABLES)
+  names = ", ".join(DATA["tables"])
   add = parser.add_argument
   add("tables", nargs="*", metavar="TABLE", help=names)
   add("--size", choices=SIZES, default="cpu")
@@ -57,11 +72,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
   add("--results", type=pathlib.Path, default=RESULTS)
   add("--parallel", type=int, default=1, metavar="N", help="runs at a time")
   add("--plan", action="store_true", help="only list the runs to make")
-  add(
-    "--pages",
-    action="store_true",
-    help="only write pages and tables",
-  )
+  add("--pages", action="store_true", help="only write pages and tables")
   add("--check", nargs="+", metavar="RUN", help="repeat archived runs")
   args = parser.parse_args(argv)
   check(args.parallel > 0, f"--parallel={args.parallel}: must be positive")
@@ -76,7 +87,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     not (args.tables and args.pages),
     "--pages takes no tables: it writes the pages of all",
   )
-  runs.select(args.tables, args.size)  # raises if a name is unknown
+  select(args.tables, args.size)  # raises if a name is unknown
   return args
 
 
@@ -85,17 +96,16 @@ def main(argv: list[str] | None = None) -> int:
   after an error, or if --check finds a difference; 130 after Ctrl-C."""
   try:
     args = parse(sys.argv[1:] if argv is None else argv)
+    root = args.root.resolve()
     if args.check:
-      agree = runs.check_runs(args.check, args.root / "check", args.results)
-      return int(not agree)
+      return int(not check_runs(args.check, root / "check", args.results))
     if not args.pages:
-      archive = provenance.read_archive(args.results / "rows")
-      jobs = runs.jobs_of(args.tables, args.size, archive)
+      kept = archive.read_archive(args.results / "rows")
+      jobs = jobs_of(args.tables, args.size, kept)
       print(plan(jobs), flush=True)
       if args.plan:
         return 0
-      root = args.root / args.size
-      runs.run_jobs(jobs, root, args.results, args.parallel)
+      make(jobs, root / args.size, args.results, args.parallel)
     is_default = args.results.resolve() == RESULTS.resolve()
     readme = REPOSITORY / "README.md" if is_default else None
     for path in pages.write(args.results, readme):
@@ -105,26 +115,322 @@ def main(argv: list[str] | None = None) -> int:
     print(f"tables: {error}", file=sys.stderr)
     return 1
   except KeyboardInterrupt:
-    print(
-      "stopped; the same command goes on from here (--check makes runs that"
-      " agreed again)",
-      file=sys.stderr,
-    )
+    print("stopped; the same command goes on from here", file=sys.stderr)
     return 130
 
 
-def plan(jobs: list[runs.Job]) -> str:
+# Which runs are to make.
+
+
+class Job(NamedTuple):
+  """A job is a run to make.
+
+  Attributes:
+    run: the run.
+    probes: {field: value} of the `--mode=probe` that follows, {} for none.
+    archived: the archived run if only probes are missing, else None.
+    reason: why the run has to be made, as text.
+  """
+
+  run: Run
+  probes: dict[str, Any]
+  archived: ArchivedRun | None
+  reason: str
+
+
+def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
+  """Returns {name: (run, probes)} of all runs of some tables, and of single
+  runs.
+
+  The probes are those of a table that has the run: of one in `names` or, if the
+  run itself is named, of any; {} if none has probes.
+
+  Raises:
+    UsageError: a name is neither that of a table nor that of a run of this
+      size.
+  """
+  tables, selection = DATA["tables"], {}
+  runs_by_table = {table: runs.runs_of(table, size) for table in tables}
+  run_names = {name for table in runs_by_table.values() for name in table}
+  for name in names:
+    near = ", ".join(difflib.get_close_matches(name, run_names, 3, 0.3))
+    check(
+      name in tables or name in run_names,
+      f"no table {name!r}: choose from {', '.join(tables)}"
+      + (f"; or a run, like {near}" if near else ""),
+    )
+    for table, table_runs in runs_by_table.items():
+      probes = runs.probes_of(table)
+      for run in table_runs.values():
+        if name in (table, run.name) and (run.name not in selection or probes):
+          selection[run.name] = run, probes
+  return selection
+
+
+def jobs_of(names: list[str], size: str, kept: Archive) -> list[Job]:
+  """Returns the jobs that are left of some tables and single runs: those that
+  are not archived, were trained with another config, or lack their probes.
+
+  Raises:
+    UsageError: as in `select`.
+  """
+  jobs = []
+  for name, (run, probes) in select(names, size).items():
+    old = kept.get(name)
+    if old is None:
+      jobs.append(Job(run, probes, None, "has no rows"))
+    elif archive.NATURAL_IN_TESTS in {row["width"] for row in old.rows} and (
+      "widths" not in runs.config_of(run).data
+    ):
+      jobs.append(Job(run, probes, None, "natural width in its tests alone"))
+    elif changes := runs.config_changes(run, old.header["config"]):
+      jobs.append(Job(run, probes, None, changes))
+    elif probes and not old.probes:
+      jobs.append(Job(run, probes, old, "has no probes"))
+  return jobs
+
+
+def plan(jobs: list[Job]) -> str:
   """Returns a line of text for each run to make, and a last one with their
   number. A run's line has its name, why it has to be made, and how long it took
   when docs/results was made, whatever --results is."""
-  archive, lines = provenance.read_archive(RESULTS / "rows"), []
+  kept, lines = archive.read_archive(RESULTS / "rows"), []
   for job in jobs:
-    archived_run, time_text = archive.get(job.run.name), "never timed"
-    if archived_run and archived_run.header["seconds"]:
-      duration = datetime.timedelta(seconds=archived_run.header["seconds"])
-      time_text = f"took {duration} on {archived_run.header['machine']}"
+    old, time_text = kept.get(job.run.name), "never timed"
+    if old and old.header["seconds"]:
+      duration = datetime.timedelta(seconds=old.header["seconds"])
+      time_text = f"took {duration} on {old.header['machine']}"
     lines.append(f"{job.run.name}: {job.reason} ({time_text})")
   return "\n".join([*lines, f"runs to make: {len(jobs)}"])
+
+
+# Making them.
+
+
+def make(
+  jobs: list[Job], root: pathlib.Path, results: pathlib.Path, parallel: int = 1
+) -> None:
+  """Makes runs, each in the workdir `root`/NAME, and archives their rows and
+  figures in the folder `results`.
+
+  Args:
+    jobs: the jobs, which begin in this order.
+    root: the folder of the workdirs, absolute.
+    results: the folder of the archive's folder "rows".
+    parallel: how many runs are made at the same time, on the same devices.
+
+  Raises:
+    UsageError: a run failed; the others have been made all the same.
+  """
+  commands, failures, made_here = {}, [], current_origin()
+  if parallel > 1:  # each takes no more of a device's memory than it needs
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+  for job in jobs:
+    workdir = root / job.run.name
+    commands[workdir] = job.run.commands(workdir, job.probes)
+    if job.archived is not None:
+      rows = records.read_results(workdir / "results.jsonl")
+      if compare(job.archived.rows, rows, exact=True):
+        job = job._replace(archived=None)  # it is not the archived run
+      else:
+        commands[workdir] = commands[workdir][-1:]  # that of the probes
+    commands[workdir] = job, commands[workdir]
+  todo = [(workdir, words) for workdir, (_, words) in commands.items()]
+  slots = [("", "")] * parallel
+  with contextlib.closing(sweep.run_jobs(todo, slots, REPOSITORY)) as ended:
+    for number, (workdir, code, seconds) in enumerate(ended, 1):
+      job, _ = commands[workdir]
+      if code:
+        failures.append(job.run.name)
+      else:
+        keep(job, workdir, results, made_here, seconds)
+      print(f"== {number} of {len(jobs)}: {job.run.name}", flush=True)
+  check(
+    not failures, f"failed: {', '.join(failures)}; the same command tries again"
+  )
+
+
+def keep(
+  job: Job,
+  workdir: pathlib.Path,
+  results: pathlib.Path,
+  made_here: dict[str, Any],
+  seconds: float,
+) -> None:
+  """Archives the rows and the figures of a run that was made.
+
+  Args:
+    job, workdir, results: as in `make`.
+    made_here: the fields of a header that `current_origin` returns.
+    seconds: how long the commands took.
+  """
+  run, rows = job.run, []
+  for file in ("results.jsonl", "probes.jsonl"):
+    measured = records.read_results(workdir / file)
+    # If a newer version tested or probed again, the file has rows of both.
+    rows += [x for x in measured if x["version"] == measured[-1]["version"]]
+  # Steps of an earlier call, which was interrupted, count too.
+  trained = sum(map(training_seconds, workdir.rglob("metrics.jsonl")))
+  config = (workdir / "config.json").read_text(encoding="utf-8")
+  header = made_here | {
+    "run": run.name,
+    "command": run.commands()[0],
+    "config": json.loads(config),
+    "date": datetime.date.today().isoformat(),
+    "seconds": round(max(seconds, trained)) or None,
+  }
+  if job.archived is not None:
+    header = job.archived.header
+  archive.write_run(results / "rows" / f"{run.name}.jsonl", rows, header)
+  for table in DATA["tables"].values():
+    for _, name, figure in table.get("figures", ()):
+      # Not every figure need exist: probes draw some of them.
+      if name == run.name and (workdir / figure).exists():
+        copy = results / "figures" / name / pathlib.Path(figure).name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(workdir / figure, copy)
+
+
+@functools.cache
+def device_kind() -> str:
+  """Returns the name of this machine's first device, "" if JAX has none."""
+  # JAX runs in another process, so that this one does not occupy the device.
+  program = "import jax; print(jax.devices()[0].device_kind)"
+  process = subprocess.run(
+    [sys.executable, "-c", program], capture_output=True, text=True
+  )
+  return process.stdout.strip()
+
+
+def current_origin() -> dict[str, Any]:
+  """Returns the header's machine, versions and commit for a run made here."""
+  return origin.describe(device_kind())
+
+
+# Checking them.
+
+
+def check_runs(
+  names: list[str], root: pathlib.Path, results: pathlib.Path
+) -> bool:
+  """Makes archived runs again, without their probes, prints how their rows
+  differ from those in the folder `results`, and returns whether all agree.
+
+  Each is made in the workdir `root`/NAME, from which a run that was interrupted
+  resumes. If its rows agree, the workdir is removed.
+
+  Raises:
+    UsageError: a name is not that of an archived run, or a run fails.
+  """
+  known = {
+    name: run
+    for size in SIZES
+    for table in DATA["tables"]
+    for name, run in runs.runs_of(table, size).items()
+  }
+  kept, all_agree = archive.read_archive(results / "rows"), True
+  for name in names:
+    similar = ", ".join(difflib.get_close_matches(name, known, 3, 0.3))
+    check(name in known, f"no run {name!r}; similar: {similar}")
+    check(name in kept, f"no rows of {name} are archived in {results}")
+  for name in names:
+    workdir, (header, old_rows) = root / name, kept[name]
+    if changes := runs.config_changes(known[name], header["config"]):
+      print(f"{name}: the config has changed since: {changes}", flush=True)
+    job = workdir, known[name].commands(workdir)
+    ((_, code, _),) = sweep.run_jobs([job], folder=REPOSITORY)
+    check(code == 0, f"{name} failed; its workdir is {workdir}")
+    rows = records.read_results(workdir / "results.jsonl")
+    reasons = differences_in_origin(header)
+    differences = compare(old_rows, rows, exact=not reasons)
+    verdict = "differs" if differences else "agrees"
+    precision = f"within tolerance ({reasons})" if reasons else "to the bit"
+    print(f"{name}: {verdict}, compared {precision}")
+    for line in differences:
+      print(f"  {line}")
+    if differences:
+      all_agree = False
+      print(f"  its workdir is {workdir}; remove it to make the run once more")
+    else:
+      shutil.rmtree(workdir)
+  return all_agree
+
+
+def differences_in_origin(header: dict[str, Any]) -> str:
+  """Returns why rows made here may differ from archived ones with this header,
+  as text; "" if they must be equal to the last bit."""
+  now, reasons = current_origin(), []
+  if header["machine"] != now["machine"]:
+    reasons.append("another machine")
+  old, new = header["versions"], now["versions"]
+  names = [name for name in old | new if old.get(name) != new.get(name)]
+  if names:
+    reasons.append(f"another version of {', '.join(names)}")
+  words = "diff", "--quiet", header["commit"], "--", *origin.CODE
+  process = origin.git(*words)
+  code = process.returncode if process else 128
+  if code == 1:
+    reasons.append(f"code changed since commit {header['commit'][:12]}")
+  elif code:
+    # The commit ends in -dirty, is "unknown" or of another history; or there is
+    # no git here, or this is no clone.
+    reasons.append(f"no commit {header['commit']} in this clone")
+  return ", ".join(reasons)
+
+
+def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
+  """Returns a line of text for each difference between archived rows and
+  reproduced ones; rows of probes, and rows that are not archived, do not count.
+
+  Args:
+    old: the archived rows of all seeds.
+    new: the reproduced rows.
+    exact: whether every row must have the same value and number of samples, and
+      every certificate the same margin, rounding and checkers. If not, each
+      exact match alone must agree with those of all archived seeds under the
+      same conditions (`agrees`).
+  """
+  if not exact:
+    old, new = records.of_metric(old, "em"), records.of_metric(new, "em")
+  condition_of = lambda row: tuple(
+    row[name] for name in ("stage", "metric", "test_set", "length")
+  )
+  # Finetuning certifies a seed several times, each time at another step.
+  key = lambda row: (row["seed"], exact and row["step"], condition_of(row))
+  new_rows = {key(row): row for row in new}
+  values, messages = {}, []  # the archived values of all seeds, by condition
+  for row in old:
+    values.setdefault(condition_of(row), []).append(row["value"])
+  for row in old:
+    if row["metric"] not in archive.METRICS:
+      continue
+    condition, new_row = condition_of(row), new_rows.get(key(row))
+    names = [str(x) for x in condition if x not in ("em", "", None)]
+    text = ", ".join([f"seed {row['seed']}", *names])
+    if new_row is None:
+      messages.append(f"{text} is missing")
+    elif exact:
+      messages += [
+        f"{text}: {name}={row[name]} in the archive, {new_row[name]} now"
+        for name in ("value", "n", "margin", "rounding", "checkers")
+        if row.get(name) != new_row.get(name)
+      ]
+    else:
+      low, high = min(values[condition]), max(values[condition])
+      if not agrees(new_row["value"], low, high):
+        messages.append(
+          f"{text}: {100 * new_row['value']:.1f} % is outside of the archived"
+          f" seeds' {100 * low:.1f} to {100 * high:.1f} %"
+        )
+  return messages
+
+
+def agrees(value: float, low: float, high: float) -> bool:
+  """Returns whether an exact match agrees with archived seeds, of which the
+  worst has `low` and the best has `high`: it is between them, or it and `low`
+  are at least ALWAYS, or it and `high` at most NEVER."""
+  both_extreme = min(value, low) >= ALWAYS or max(value, high) <= NEVER
+  return low <= value <= high or both_extreme
 
 
 if __name__ == "__main__":

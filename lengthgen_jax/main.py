@@ -87,6 +87,13 @@ _SEED = flags.DEFINE_integer(
   "export: which seed; by default one that most checkers proved, of these the"
   " one with the largest margin; if none is proved, the best by validation.",
 )
+_METRIC = flags.DEFINE_enum(
+  "metric", None, ("em", "edit"), "report: show this metric alone."
+)
+_TASKS = flags.DEFINE_list("tasks", None, "report: show these tasks alone.")
+_LENGTHS = flags.DEFINE_list(
+  "lengths", None, "report: show these lengths alone."
+)
 _MULTIHOST = flags.DEFINE_bool(
   "multihost",
   False,
@@ -305,6 +312,7 @@ def dispatch(
   extra_arguments = {
     "predict": (_path(_INPUT),),
     "export": (_path(_EXPORT_TO), _SEED.value),
+    "report": (_METRIC.value, _TASKS.value or (), _LENGTHS.value or ()),
   }
   stopwatch.watch_compilation()
   with multihost_context(mode), lock(mode, folder):
@@ -333,12 +341,15 @@ def mode_function(mode: str) -> Callable[..., int]:
 
 
 def check_flags(mode: str) -> None:
-  """Raises UsageError if --input, --export_to or --seed is for another mode, or
-  --export_to is missing. Other flags are checked where they are used."""
+  """Raises UsageError if a flag is for another mode, or --export_to is missing.
+  Other flags are checked where they are used."""
   for flag, only_mode in (
     (_INPUT, "predict"),
     (_EXPORT_TO, "export"),
     (_SEED, "export"),
+    (_METRIC, "report"),
+    (_TASKS, "report"),
+    (_LENGTHS, "report"),
   ):
     check(
       flag.value is None or mode == only_mode,

@@ -174,11 +174,11 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   assert {row["config_hash"] for row in vanilla} != {
     row["config_hash"] for row in later
   }
-  assert re.search(r"^abc .*\(retrain\) +equal +median ", done.stdout, re.M)
+  assert re.search(r"^abc .*\(retrain\) +equal +1 ", done.stdout, re.M)
   assert "training: interpolation" in done.stdout
   last_line = done.stdout.splitlines()[-1]
   assert re.fullmatch(r"time: \d+ s = (\w+ \d+ \+ )+other \d+", last_line)
-  names = ["successor_natural_em_by_length"]
+  names = ["successor_em_by_length"]
   names += [
     f"{what}_{site}"
     for what in ("bias", "attention_mean", "attention_example")
@@ -357,7 +357,7 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
   later = [row for row in rows if row["stage"] == "retrain"]
   assert {row["seed"] for row in later} == {better}
   assert {row["seeds_asked"] for row in later} == {2}
-  assert re.search(r"\(retrain\).*median, 1 of 2 seeds", printed.out)
+  assert re.search(r"\(retrain\).*each, 1 of 2 seeds", printed.out)
   assert not re.search(r"^vanilla.* of 2 seeds", printed.out, re.M)
   report = inside("--mode=report", f"--workdir={tmp_path}")
   assert re.search(r"\| abc.*\| 1 of 2 \|", report.stdout), report

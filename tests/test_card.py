@@ -12,7 +12,7 @@ import pytest
 from command import REPOSITORY
 
 from lengthgen_jax.config import build
-from lengthgen_jax.papers import provenance
+from lengthgen_jax.papers import archive
 from lengthgen_jax.pretrained import checker
 
 
@@ -28,16 +28,23 @@ def card():
 def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
   """It writes bench.json, and archives rows of a run at the papers' size."""
   lengthgen = lambda arguments, **_: command.inside(*arguments).returncode
-  monkeypatch.setattr(card.runs, "lengthgen", lengthgen)
-  monkeypatch.setattr(checker, "prove", lambda path: None)  # it takes seconds
+
+  def run_jobs(jobs, *_):
+    for workdir, commands in jobs:
+      yield workdir, max(map(lengthgen, commands)), 1.0
+
+  monkeypatch.setattr(card, "lengthgen", lengthgen)
+  monkeypatch.setattr(card.tables.sweep, "run_jobs", run_jobs)
+  monkeypatch.setattr(checker, "prove_file", lambda path: None)
   monkeypatch.setattr(card, "RUNS", ("sort-none-tempered-paper",))
   root, results = tmp_path / "root", tmp_path / "results"
   arguments = [f"--root={root}", f"--results={results}", "--dry-run"]
   assert card.main(arguments) == 0
-  archive = provenance.read_archive(results / "rows")
-  assert archive["sort-none-tempered-paper"].rows
-  bench = json.loads((root / "bench" / "main" / "bench.json").read_text())
-  assert bench["rows"]
+  kept = archive.read_archive(results / "rows")
+  assert kept["sort-none-tempered-paper"].rows
+  assert json.loads((root / "bench" / "main" / "bench.json").read_text())[
+    "rows"
+  ]
 
 
 def test_relative_workdirs_are_in_the_current_folder(
@@ -56,7 +63,7 @@ def test_runs_are_those_of_the_tables(card, tmp_path):
   for job in jobs:
     # The same Run as the tables use, so that its archived rows count there.
     assert (job.run,) == tuple(
-      run for run, _ in card.runs.select([job.run.name], "paper").values()
+      run for run, _ in card.tables.select([job.run.name], "paper").values()
     )
 
 
@@ -82,7 +89,7 @@ def test_an_unknown_flag_is_refused_in_one_line(card, capsys):
 
 
 def test_estimates_grow_with_the_batch(card):
-  (job,) = card.runs.jobs_of(["sort-none-paper"], "paper", {})
+  (job,) = card.tables.jobs_of(["sort-none-paper"], "paper", {})
   small = card.estimate(
     job.run._replace(fields=job.run.fields | {"train.batch_size": 16})
   )

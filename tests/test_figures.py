@@ -1,46 +1,67 @@
-"""Figures of rows: one condition in a point, and how far tests reach."""
+"""Figures of rows: one condition in a point, and what a band is."""
+
+import itertools
 
 import pytest
 from rows import CERTIFIED, PROVED, row, seeds
 
-from lengthgen_jax.results import figures, reach
+from lengthgen_jax.papers import archive, pages
+from lengthgen_jax.results import figures
 
 
 @pytest.fixture
 def drawn(monkeypatch):
   """Figures are handed back instead of saved."""
-  for module in (figures, reach):
-    monkeypatch.setattr(module, "save", lambda figure, path: figure)
+  monkeypatch.setattr(figures, "save", lambda figure, path: figure)
   yield
   figures.plt.close("all")
 
 
-def curves(axis) -> dict:
-  """{name: [(x, y)]} of the curves in a panel."""
-  return {
-    line.get_label(): [tuple(map(round, point)) for point in line.get_xydata()]
-    for line in axis.get_lines()
-    if not line.get_label().startswith("_")
+def curves(figure, panel: int = 0) -> dict:
+  """{name: [[(x, y)]]} of the lines of each curve in a panel."""
+  handles = figure.legends[0].legend_handles
+  names = {
+    (handle.get_color(), handle.get_linestyle()): text.get_text()
+    for handle, text in zip(handles, figure.legends[0].texts, strict=True)
   }
+  lines, axis = {}, figure.axes[panel]
+  places = [int(label.get_text()) for label in axis.get_xticklabels()]
+  for line in axis.get_lines():
+    points = [(places[int(x)], round(y)) for x, y in line.get_xydata()]
+    name = names.get((line.get_color(), line.get_linestyle()))
+    if points and name:
+      lines.setdefault(name, []).append(points)
+  return lines
 
 
 def test_by_length_has_a_line_per_condition(drawn):
   rows = seeds(0, 20, 40) + seeds(100, 90, 100, step=700)
   rows += seeds(50, 60, method="abc", unit="items", train_length=8)
-  rows += seeds(70, test_set="unequal")
-  equal, unequal = figures.by_length([*rows, CERTIFIED], None, "title").axes
-  assert curves(equal) == {
-    "vanilla, step 500": [(6, 20.0)],
-    "vanilla, step 700": [(6, 100.0)],
-    "abc (2 of 3 seeds)": [(6, 55.0)],
+  rows += seeds(70, 70, 70, test_set="unequal")
+  figure = figures.curves([*rows, CERTIFIED], None, "title")
+  assert curves(figure) == {
+    "vanilla, step 500": [[(6, 20)]],
+    "vanilla, step 700": [[(6, 100)]],
+    "abc (2 of 3 seeds)": [[(6, 50)], [(6, 60)]],  # two have no median
   }
-  assert curves(unequal)["vanilla, step 500"] == [(6, 70.0)]
-  assert (
-    equal.get_xlabel()
-    == "test length (digits or items; dotted: longest trained)"
+  assert curves(figure, 1) == {"vanilla, step 500": [[(6, 70)]]}
+  equal, _ = figure.axes
+  label = "test length (digits or items; dotted: longest trained)"
+  assert equal.get_xlabel() == label
+  dotted = [x for x in equal.get_lines() if x.get_color() == "0.6"]
+  assert len(dotted) == 2  # the longest trained lengths
+
+
+def test_a_band_reaches_from_the_lower_bound_of_the_worst_seed(drawn):
+  rows = seeds(50, 20, 90) + seeds(50, 20, 90, length=60)
+  figure = figures.curves(rows, None, "title")
+  (band,) = figure.axes[0].collections
+  low, high = band.get_datalim(figure.axes[0].transData).intervaly
+  bound = next(x["lower_bound"] for x in rows if x["value"] == 0.2)
+  assert (low, high) == (pytest.approx(100 * bound), pytest.approx(90))
+  assert "band: from the worst seed (its 95 % lower bound" in (
+    figure.get_suptitle()
   )
-  assert len(equal.get_lines()) == 3 + 2  # the longest trained lengths
-  assert [tick.get_text() for tick in equal.get_xticklabels()] == ["6"]
 
 
 def test_by_repetition_tells_lengths_and_items_apart(drawn):
@@ -53,29 +74,28 @@ def test_by_repetition_tells_lengths_and_items_apart(drawn):
       (40, 8, 3, 4),
     )
   ]
-  (axis,) = figures.by_times(rows, None, "title").axes
-  assert curves(axis) == {
-    "vanilla, 8 items, test set repeats_2 (1 of 3 seeds)": [(1, 10), (4, 20)],
-    "vanilla, 9 items (1 of 3 seeds)": [(4, 30)],
-    "vanilla, 8 items, test set repeats_3 (1 of 3 seeds)": [(4, 40)],
+  figure = figures.by_times(rows, None, "title", figures.varied_by(rows[0]))
+  one = " (1 of 3 seeds)"
+  assert curves(figure) == {
+    f"vanilla, test set repeats_2{one}": [[(1, 10), (4, 20)]],
+    f"vanilla, test set repeats_3{one}": [[(4, 40)]],
   }
+  assert curves(figure, 1) == {f"vanilla, test set repeats_2{one}": [[(4, 30)]]}
+  titles = [axis.get_title() for axis in figure.axes]
+  assert titles == ["test length: 8 items", "test length: 9 items"]
 
 
-def test_figures_are_drawn_against_what_their_test_set_varies(drawn):
-  rows = [row(test_set=f"multiplicity_x{n}", unit="items") for n in (2, 4)]
-  (axis,) = figures.DRAW["em", "multiplicity"](rows, None, "title").axes
-  (points,) = curves(axis).values()
-  assert [x for x, _ in points] == [2, 4]
-  assert axis.get_xlabel() == "how often every value occurs"
+def test_figures_are_drawn_against_what_their_test_set_varies():
   kinds = {
     "equal": "length",
-    "repeats_3x2": "repetition",
-    "multiplicity_x2": "multiplicity",
+    "repeats_3x2": "how often each of the repeated items occurs",
+    "multiplicity_x2": "how often every value occurs",
     "mean_multiplicity_x2": "length",
     "repeats_often": "length",  # as a registered task may call one
   }
   for name, kind in kinds.items():
-    assert figures.varied_by(row(test_set=name)) == kind
+    varied = figures.varied_by(row(test_set=name))
+    assert figures.TIMES.get(varied, varied) == kind
   assert figures.varied_by(row(test_set="chain_2", stress=True)) == "test_set"
 
 
@@ -86,91 +106,76 @@ def test_by_field_has_one_run_and_step_in_a_point(drawn):
       (1, "a", seeds(10, 20, 30, step=500)),
       (9, "b", seeds(40, 50, 60, step=700)),
       (9, "b", seeds(70, 90, step=800)),  # trained on
-      (9, "c", seeds(0, 0, step=300)),  # made like b, of fewer seeds
+      (9, "c", seeds(0, 0, 0, step=300)),  # made like b
       (20, "d", seeds(5, 5, 5, version="2")),
     )
     for one in run_rows
   ]
-  (axis,) = figures.by_field(rows, None, "title", "size").axes
-  assert curves(axis) == {
+  figure = figures.by_field(rows, None, "title", "size")
+  assert curves(figure) == {
     # The last run at a point.
-    "vanilla, version 1 (2 of 3 seeds)": [(1, 20), (9, 0)],
-    "vanilla, version 2": [(20, 5)],
+    "vanilla, version 1": [[(1, 20), (9, 0)]],
+    "vanilla, version 2": [[(20, 5)]],
   }
-  assert axis.get_title() == "test length: 6 digits"
+  assert figure.axes[0].get_title() == "test length: 6 digits"
 
 
 def test_squares_show_the_medians_of_the_seeds(drawn):
   rows = seeds(10, 20, 60) + seeds(90, 90, 30, test_set="zeros", length=9)
-  figure = figures.by_test_set(rows, None, "title")
-  assert [text.get_text() for text in figure.axes[0].texts] == ["20", "90"]
+  rows += seeds(7, 5, test_set="zeros")  # of two, the worse
+  figure = figures.squares(rows, None, "title", "test_set")
+  texts = [text.get_text() for text in figure.axes[0].texts]
+  assert texts == ["20", "5", "90"]
+  methods = [
+    one | {"method": f"m{i}", "run": f"{i}", "config_hash": f"{i}"}
+    for i in range(15)
+    for one in (row(i, length=6), row(2 * i, length=60))
+  ]
+  (axis,) = figures.squares(methods, None, "title", "method").axes
+  assert [t.get_text() for t in axis.texts][:4] == ["0", "0", "1", "2"]
+  assert [t.get_text() for t in axis.get_yticklabels()][-1] == "m14"
 
 
 @pytest.mark.parametrize("num_methods", (8, 9))
 def test_more_methods_than_curves_can_tell_apart_are_squares(
   num_methods, monkeypatch, tmp_path
 ):
-  monkeypatch.setattr(figures, "save", lambda figure, path: path)
+  kinds = []
+  for kind in ("curves", "squares"):
+    draw = lambda rows, path, *_, kind=kind: kinds.append(kind) or path
+    monkeypatch.setattr(figures, kind, draw)
   rows = [row(method=f"m{i}") for i in range(num_methods)]
-  (path,) = figures.draw(rows, tmp_path, "a_")
-  kind = "model" if num_methods > 8 else "length"
-  assert path == tmp_path / f"a_addition_natural_em_by_{kind}.png"
-  figures.plt.close("all")
+  rows += [x | {"metric": "edit"} for x in rows]
+  paths = figures.draw(rows, tmp_path, "a_")
+  assert paths[0] == tmp_path / "a_addition_em_by_length.png"
+  assert kinds == (["curves"] * 2 if num_methods == 8 else ["squares"])
 
 
-# How far tests go beyond training.
-
-
-def of_medians(*medians, **fields):
-  """Rows of three seeds with a median exact match at 6, 10, 20 ... digits."""
-  rows = []
-  for length, median in zip((6, 10, 20, 60, 200), medians, strict=False):
-    rows += seeds(100, median, 0, length=length, **fields)
-  return rows
-
-
-def test_the_farthest_length_ends_where_the_median_seed_fails():
-  rows = of_medians(100, 99, 100, 98, 100)
-  bar = reach.farthest("addition", "ours", rows)
-  assert (bar.trained, bar.tested, bar.exact) == (6, 20, 100)
-  assert (bar.n, bar.seeds) == (rows[0]["n"], "3")
-  assert reach.farthest("addition", "ours", of_medians(98, 100)) is None
-  assert reach.farthest("addition", "ours", []) is None
-
-
-def test_the_last_stage_and_the_first_test_set_count():
-  tested = lambda rows: reach.farthest("addition", "ours", rows).tested
-  rows = of_medians(100, 100, stage="retrain")
-  assert tested(rows + of_medians(100, stage="finetune")) == 6
-  rows = of_medians(100, 100) + of_medians(100, 100, 100, test_set="carry")
-  hard = of_medians(0, test_set="zeros", stress=True)
-  assert tested(rows) == tested(hard + rows) == 10
-
-
-def test_the_reach_figure_and_its_table_have_every_bar(drawn):
-  ours = [reach.farthest("addition", "ours", of_medians(100, 100, 100))]
-  published = [
-    reach.Bar("addition", "theirs", 20, 100, 99.1, "digits"),
-    reach.Bar("N×M", "others", 10, 20, None, "digits"),
+def test_the_reach_figure_and_its_table_have_every_bar(monkeypatch):
+  figures_drawn = []
+  save = lambda figure, path: figures_drawn.append(figure)
+  monkeypatch.setattr(pages, "save", save)
+  rows = [one for n in (6, 60) for one in seeds(100, 100, 100, length=n)]
+  kept = {}
+  for (run, proofs), seed in itertools.product(
+    {
+      "addition-abc": [PROVED],
+      "addition-window_cpi": [CERTIFIED | {"value": 1}],
+    }.items(),
+    range(3),
+  ):
+    kept.setdefault(run, archive.ArchivedRun({}, [*rows])).rows.extend(
+      x | {"seed": seed} for x in proofs
+    )
+  bars = pages.reach(kept)
+  assert [tuple(x)[:6] for x in bars.to_numpy()][:3] == [
+    ("addition", "**ABS, T=3**", "6 digits", "60", "100 %", "3 ∀¹"),
+    ("addition", "**ABC**", "6 digits", "60", "100 %", "3 ∀"),
+    ("addition", "ABS, T=3", "6 digits", "60", "100 %", ""),
   ]
-  (axis,) = reach.reach_figure(ours, published, None, "how far").axes
+  pages.draw_reach(bars, None)
+  (axis,) = figures_drawn[0].axes
   names = [label.get_text() for label in axis.get_yticklabels()]
-  assert names == ["addition: ours", "addition: theirs", "N×M: others"]
-  ends = [list(line.get_xdata()) for line in axis.get_lines()[:6:2]]
-  assert ends == [[6, 20], [20, 100], [10, 20]]
-  labels = [text.get_text() for text in axis.get_legend().get_texts()]
-  assert labels == ["ours", "published"]
-  head, *lines = reach.reach_grid(ours, published)
-  exact = head.index("exact match")
-  assert [(*line[:2], line[exact]) for line in lines] == [
-    ("addition", "**ours**", "100 %"),
-    ("addition", "theirs", "99.1 %"),
-    ("N×M", "others", "not said"),
-  ]
-
-
-def test_a_bar_says_whether_its_length_is_proved():
-  once = CERTIFIED | {"value": 1}
-  for certificate, proof in ((PROVED, " ∀"), (once, " ∀¹"), (CERTIFIED, "")):
-    rows = [row(length=60), certificate]
-    assert reach.farthest("addition", "ours", rows).proof == proof
+  assert names[:2] == ["addition: ABS, T=3", "addition: ABC"]
+  assert len(names) == len(bars)
+  figures.plt.close("all")

@@ -260,6 +260,22 @@ def test_a_sweep_runs_what_is_not_done(sweep, tmp_path, monkeypatch, capsys):
     assert all(line[len(line) - len(seeds) :] == seeds for line in lines)
 
 
+def test_a_job_ends_with_its_first_command_that_fails(
+  sweep, tmp_path, monkeypatch
+):
+  """The next job runs all the same."""
+  program = "import sys; print(sys.argv[1]); sys.exit(sys.argv[1] == 'bad')"
+  monkeypatch.setattr(sweep, "LENGTHGEN", (sys.executable, "-c", program))
+  jobs = [
+    (tmp_path / name, [[word] for word in words])
+    for name, words in (("a", ("one", "bad", "two")), ("b", ("one", "two")))
+  ]
+  codes = [code for _, code, _ in sweep.run_jobs(jobs, [("", "")] * 2)]
+  assert sorted(codes) == [0, 1]
+  logs = [(workdir / "log.txt").read_text().split() for workdir, _ in jobs]
+  assert logs == [["one", "bad"], ["one", "two"]]
+
+
 def test_points_of_two_files_have_two_workdirs(sweep):
   for configs, names in (
     (("a.py:x", "b.py:x"), ["a-x", "b-x"]),
@@ -318,12 +334,12 @@ def test_jobs_run_at_once_on_devices_and_hosts(sweep, tmp_path, monkeypatch):
   monkeypatch.setattr(sweep, "LENGTHGEN", (sys.executable, "-c", MEET))
   paths = [str(tmp_path / name) for name in ("one", "two", "bad")]
   jobs = [
-    (tmp_path / f"run_{os.path.basename(path)}", [path, *paths])
+    (tmp_path / f"run_{os.path.basename(path)}", [[path, *paths]])
     for path in paths
   ]
   core = f"cpu:{min(os.sched_getaffinity(0))}"
   slots = [("", core), ("first", core), ("second", core)]
-  codes = dict(sweep.run_jobs(jobs, slots))
+  codes = {path: code for path, code, _ in sweep.run_jobs(jobs, slots)}
   assert codes == {workdir: workdir.name == "run_bad" for workdir, _ in jobs}
   logs = [(workdir / "log.txt").read_text().split() for workdir, _ in jobs]
   assert {log[0] for log in logs} == {"cpu"}
@@ -340,7 +356,7 @@ sys.path.insert(0, {str(REPOSITORY / "launch")!r})
 import sweep
 run = "import os, time; open({str(child)!r}, 'w').write(str(os.getpid()))"
 sweep.LENGTHGEN = (sys.executable, "-c", run + "; time.sleep(60)")
-jobs = [(pathlib.Path({str(tmp_path)!r}, str(n)), []) for n in range(3)]
+jobs = [(pathlib.Path({str(tmp_path)!r}, str(n)), [[]]) for n in range(3)]
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 list(sweep.run_jobs(jobs))
 """

@@ -1,12 +1,9 @@
 """The papers' tables: runs, archived rows, pages, and the command for them."""
 
 import importlib
-import json
-import pathlib
 import re
 import shutil
 import subprocess
-import threading
 
 import command
 import pytest
@@ -17,20 +14,20 @@ from rows import CERTIFIED, row, seeds, without_length
 from lengthgen_jax import origin
 from lengthgen_jax.config import build, files
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.papers import overview, pages, provenance, runs
-from lengthgen_jax.papers.experiments import SIZES, Table, TableRow, run_of
+from lengthgen_jax.papers import archive, pages, runs
+from lengthgen_jax.papers.runs import DATA, SIZES
 from lengthgen_jax.pipelines import abc
 from lengthgen_jax.probes import tables as probe_tables
-from lengthgen_jax.results import figures, reach, records, summary
+from lengthgen_jax.results import figures, records
 
 DOCS = REPOSITORY / "docs" / "results"
 RUNS = {
   run.name: run
   for size in SIZES
-  for table in runs.TABLES
+  for table in DATA["tables"]
   for run in runs.runs_of(table, size).values()
 }
-ARCHIVE = provenance.read_archive(DOCS / "rows")
+ARCHIVE = archive.read_archive(DOCS / "rows")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +64,7 @@ def test_every_run_of_both_sizes_builds():
   """Its fields matter and its experiment can be made; nothing is compiled."""
   sizes, certified = set(), []
   for size in SIZES:
-    for table in runs.TABLES:
+    for table in DATA["tables"]:
       for run in runs.runs_of(table, size).values():
         assert RUNS[run.name] == run  # shared, never by accident
   for run in RUNS.values():
@@ -85,13 +82,9 @@ def test_every_run_of_both_sizes_builds():
     is_proved = run.mode == "abc" or run.certify or config.finetune.rounds > 0
     assert is_proved == (flag in run.commands("w")[0])
     certified += [run.name] * run.certify
-  assert {width for width, size in sizes if size == "paper"} == {
-    128,
-    256,
-    512,
-    1024,
-  }
-  assert {width for width, size in sizes if size == "cpu"} == {32, 64, 128}
+  widths = {"paper": {128, 256, 512, 1024}, "cpu": {32, 64, 128}}
+  for size in SIZES:
+    assert {width for width, other in sizes if other == size} == widths[size]
   assert len(RUNS) > 150
   windows = "successor-window_cpi", "parity-window_cpi", "multiply-window_cpi"
   assert sorted(certified) == sorted(windows)
@@ -109,31 +102,32 @@ def test_the_command_of_a_run_has_its_config(name):
 
 
 def test_tables_are_the_papers():
-  assert len(runs.TABLES["abs"].rows) == 23
-  names = "abs abc ablation sorting data depth hints temperature positions"
-  assert {*names.split(), "repeats", "robustness", "increment"} < {*runs.TABLES}
-  papers = {(x.task, x.model): x.published for x in runs.TABLES["abs"].rows}
+  assert len(DATA["tables"]["abs"]["rows"]) == 23
+  rows = runs.rows_of("abs", "cpu") + runs.rows_of("abc", "cpu")
+  papers = {(x.task, x.model): x.published for x in rows}
   assert papers["N×1", "+w=1"] == {6: 100, 10: 6.0, 15: 0.19, 20: 0, 60: 0}
-  for table in runs.TABLES.values():
-    assert {run for _, run, _ in table.figures} <= {*RUNS}
-    for x in table.rows:  # a run of either mode may be finetuned
-      is_abc = run_of(x, table, "cpu").mode == "abc"
-      assert x.stage == "finetune" or (x.stage == "train") != is_abc
-  for table in overview.README_TABLES:
-    assert {row.run for row in table.rows} <= {*RUNS}
-  assert {*overview.REACH} <= {*RUNS}
+  assert papers["addition", "ABC"] == {6: 100, 10: 100, 20: 99.9, 60: 99.8}
+  for name, table in DATA["tables"].items():
+    assert {run for _, run, _ in table.get("figures", ())} <= {*RUNS}
+    for x in runs.rows_of(name, "cpu"):  # a run of either mode may be finetuned
+      assert x.stage == "finetune" or (x.stage == "train") != (
+        x.run.mode == "abc"
+      )
+  shown = [run for table in DATA["readme"] for _, _, run, *_ in table["rows"]]
+  shown += [run for _, _, run in DATA["reach"]["ours"]]
+  assert {*shown} <= {*RUNS}
 
 
-def test_a_run_is_selected_by_its_name():
+def test_a_run_is_selected_by_its_name(tables):
   """Alone, and with the probes of the table that asks for them."""
   for name in ("addition-abc", "sort-none-best"):
-    (selected,) = runs.select([name], "cpu").items()
+    (selected,) = tables.select([name], "cpu").items()
     assert selected[0] == selected[1][0].name == name
-  assert selected[1][1] == runs.TABLES["inside"].probes
-  assert runs.select(["sorting"], "cpu")["sort-none-best"][1] == {}
-  both = runs.select(["sorting", "inside"], "cpu")
+  assert selected[1][1] == runs.probes_of("inside")
+  assert tables.select(["sorting"], "cpu")["sort-none-best"][1] == {}
+  both = tables.select(["sorting", "inside"], "cpu")
   assert both["sort-none-best"][1] and both["sort-none"][1]
-  assert runs.select(["products"], "paper") == {}
+  assert tables.select(["products"], "paper") == {}
 
 
 # The archive.
@@ -147,28 +141,34 @@ HEADER = {
   "seconds": 90,
   "versions": {"lengthgen_jax": "1"},
   "commit": "0123456789abcdef",
-  "first_stage": None,
 }
-
-
-def archive_of(*rows) -> provenance.Archive:
-  return {
-    "a": provenance.ArchivedRun(HEADER, [one | {"run": "a"} for one in rows])
-  }
 
 
 def test_archived_rows_are_the_rows(tmp_path):
   rows = [one for n in range(9) for one in seeds(100, 90, n, length=n)]
   rows.append(CERTIFIED)
   path = tmp_path / "a.jsonl"
-  provenance.write_run(path, [*rows, row(metric="token")], HEADER)
-  header, read_rows = provenance.read_run(path)
+  archive.write_run(path, [*rows, row(metric="token")], HEADER)
+  header, read_rows = archive.read_run(path)
   ordered = lambda some: sorted(some, key=lambda one: str(records.key(one)))
   assert header == HEADER
   assert ordered(read_rows) == ordered([one | {"run": "a"} for one in rows])
   records.write(tmp_path / "whole.jsonl", rows)
   whole_size = (tmp_path / "whole.jsonl").stat().st_size
   assert path.stat().st_size < 0.3 * whole_size
+
+
+def test_rows_say_if_natural_width_was_that_of_tests_alone(tmp_path):
+  """As the config's data.widths shows; what is not padded has no such width."""
+  path = tmp_path / "a.jsonl"
+  for data, slack, width in (
+    ({"width": "natural", "widths": []}, 2, "natural in tests"),
+    ({"width": "natural", "widths": []}, None, "natural"),
+    ({"width": "natural"}, 2, "natural"),
+  ):
+    rows = seeds(1, 2, 3, slack=slack)
+    archive.write_run(path, rows, HEADER | {"config": {"data": data}})
+    assert {x["width"] for x in archive.read_run(path).rows} == {width}
 
 
 @pytest.mark.parametrize(
@@ -184,12 +184,12 @@ def test_archived_rows_are_the_rows(tmp_path):
 )
 def test_archived_rows_of_another_version_are_one_line(header, group, tmp_path):
   path = tmp_path / "a.jsonl"
-  provenance.write_run(path, seeds(1, 2), HEADER)
+  archive.write_run(path, seeds(1, 2), HEADER)
   _, first, second = records.read(path)
   flawed = first | group if isinstance(group, dict) else group
   records.write(path, [header, flawed, second])
   with pytest.raises(UsageError, match="another version wrote it") as error:
-    provenance.read_run(path)
+    archive.read_run(path)
   assert "\n" not in str(error.value) and str(path) in str(error.value)
 
 
@@ -199,50 +199,50 @@ def test_a_package_within_another_clone_has_no_commit(clone, monkeypatch):
   assert origin.commit() == "unknown"
 
 
-def test_rows_are_compared_to_the_bit_where_no_code_has_changed(clone):
+def test_rows_are_compared_to_the_bit_where_no_code_has_changed(clone, tables):
   assert origin.commit() == "unknown"
   first = clone()
-  header = provenance.current_origin()
+  header = tables.current_origin()
   assert header["commit"] == first and len(first) == 40
   (clone.folder / "docs.md").write_text("words")
   second = clone()
-  assert first != second and not provenance.differences_in_origin(header)
+  assert first != second and not tables.differences_in_origin(header)
   (clone.folder / "configs" / "a.py").write_text("2")
   assert origin.commit() == f"{second}-dirty"
   changed = f"code changed since commit {first[:12]}"
-  assert provenance.differences_in_origin(header) == changed
+  assert tables.differences_in_origin(header) == changed
   clone()
   other = header | {
     "machine": "x",
     "versions": header["versions"] | {"jax": "0"},
   }
-  assert provenance.differences_in_origin(other) == (
+  assert tables.differences_in_origin(other) == (
     f"another machine, another version of jax, {changed}"
   )
   for commit in (f"{second}-dirty", "unknown"):
-    reasons = provenance.differences_in_origin(header | {"commit": commit})
+    reasons = tables.differences_in_origin(header | {"commit": commit})
     assert reasons == f"no commit {commit} in this clone"
 
 
-def test_rows_made_again_are_compared():
+def test_rows_made_again_are_compared(tables):
   old = [*seeds(100, 99, 100), *seeds(30, 40, 50, length=60)]
   old += seeds(0, 0, 1, length=200)
-  assert provenance.compare(old, old, exact=True) == []
-  assert provenance.compare(old, old, exact=False) == []
+  assert tables.compare(old, old, exact=True) == []
+  assert tables.compare(old, old, exact=False) == []
   new = [*seeds(99, 100, 99), *seeds(50, 31, 40, length=60)]
   new += seeds(1, 0, 0, length=200)
-  assert provenance.compare(old, new, exact=False) == []
-  differences = provenance.compare(old, new, exact=True)
+  assert tables.compare(old, new, exact=False) == []
+  differences = tables.compare(old, new, exact=True)
   assert len(differences) == 8
   assert "value=1.0 in the archive, 0.99 now" in differences[0]
   frontier = row(metric="frontier", value=9.0)
   for one, value in ((frontier, 8.0), (CERTIFIED, 0)):
-    assert provenance.compare([one], [one | {"value": value}], exact=True)
+    assert tables.compare([one], [one | {"value": value}], exact=True)
   # Each of a seed's certificates is compared with the one of the same step.
   certificates = [CERTIFIED | {"step": 9, "value": 0}, CERTIFIED]
-  assert provenance.compare(certificates, certificates, exact=True) == []
+  assert tables.compare(certificates, certificates, exact=True) == []
   outside = [*seeds(98, 100, 99), *seeds(50, 31, 57, length=60)]
-  assert provenance.compare(old, outside, exact=False) == [
+  assert tables.compare(old, outside, exact=False) == [
     "seed 0, train, equal, 6: 98.0 % is outside of the archived seeds' 99.0 to"
     " 100.0 %",
     "seed 2, train, equal, 60: 57.0 % is outside of the archived seeds' 30.0 to"
@@ -251,7 +251,7 @@ def test_rows_made_again_are_compared():
   ]
   fewer = [one for one in old if one["seed"] < 2]
   for exact in (True, False):
-    assert provenance.compare(old, fewer, exact) == [
+    assert tables.compare(old, fewer, exact) == [
       f"seed 2, train, equal, {n} is missing" for n in (6, 60, 200)
     ]
 
@@ -261,22 +261,25 @@ def test_rows_made_again_are_compared():
   [(1.0, 0.99, 0.995, True), (1.0, 0.9, 0.995, False)]
   + [(0.0, 0.005, 0.01, True), (0.0, 0.005, 0.02, False)],
 )
-def test_nearly_all_and_nearly_nothing_agree(value, low, high, agrees):
-  assert provenance.agrees(value, low, high) == agrees
+def test_nearly_all_and_nearly_nothing_agree(value, low, high, agrees, tables):
+  assert tables.agrees(value, low, high) == agrees
 
 
 # Pages.
 
 
-def entries_of(archive, *fields) -> list[pages.Entry]:
-  """Entries of addition by ABC of the run a, but for what fields say."""
-  usual = {"task": "addition", "model": "ABC", "config": "", "run": "a"}
-  entries = []
-  for changes in fields or ({},):
-    names = usual | changes
-    run = names.pop("run")
-    entries.append(pages.make_entry(TableRow(**names), run, archive))
-  return entries
+def page_of(kept, tmp_path, monkeypatch, *rows, **table) -> str:
+  """The page of a table of such rows."""
+  usual = {"title": "T", "about": "A.", "rows": list(rows)}
+  monkeypatch.setitem(DATA["tables"], "t", usual | table)
+  monkeypatch.setattr(figures, "draw", lambda *_: [])
+  monkeypatch.setattr(runs, "config_changes", lambda *_: "")
+  return pages.page("t", "cpu", kept, tmp_path)
+
+
+def archive_of(*rows, run="addition-abc") -> archive.Archive:
+  rows = [x | {"run": run, "stage": "retrain"} for x in rows]
+  return {run: archive.ArchivedRun(HEADER, rows)}
 
 
 def cells_of(text: str) -> list[list[str]]:
@@ -288,19 +291,21 @@ def cells_of(text: str) -> list[list[str]]:
   ]
 
 
-def test_a_page_sets_ours_beside_the_papers():
+ABC = ["addition", "ABC", "arithmetic.py:addition,abc", {"stage": "retrain"}]
+OTHER = ["addition", "other", "arithmetic.py:successor,abc"]
+
+
+def test_a_page_sets_ours_beside_the_papers(tmp_path, monkeypatch):
   rows = [*seeds(100, 90, 95), *seeds(100, 100, 100, length=60, n=50)]
   rows += [
     without_length("frontier", 9.0, seed=seed, bound=60, tried=[])
     for seed in range(3)
   ]
-  entries = entries_of(
-    archive_of(*rows),
-    {"published": {6: 99.5, 20: "?"}},
-    {"model": "other", "run": "b", "published": {60: 1}},
-  )
-  table, gaps = pages.table_paragraphs(entries, "others")
-  lines = cells_of(table)
+  kept = archive_of(*rows)
+  ours = [*ABC[:3], {"stage": "retrain", "published": {"6": 99.5, "20": "?"}}]
+  other = [*OTHER, {"stage": "retrain", "published": {"60": 1}}]
+  text = page_of(kept, tmp_path, monkeypatch, ours, other, source="others")
+  lines = cells_of(text)
   assert lines[0][2:6] == ["", "6", "20", "60"]
   assert lines[2] == ["addition", "ABC", "others", "99.5", "?", *[""] * 5]
   assert lines[3] == [
@@ -308,10 +313,21 @@ def test_a_page_sets_ours_beside_the_papers():
     *("100.0 [97.0]", "9", "3", "100 (50 at 60)", "natural"),
   ]
   assert lines[5][2:8] == ["ours", "–", "–", "–", "", "not run yet"]
-  assert "1 of 2 runs have not been made yet: `b`" in gaps
+  assert "1 of 2 runs have not been made yet: `successor-abc`" in text
 
 
-def test_a_page_shows_the_last_certificates_and_what_is_wrong():
+def test_a_page_says_whose_protocol_is_older(tmp_path, monkeypatch):
+  rows = seeds(1, 2, 3)
+  words = "older protocol"
+  assert words not in page_of(archive_of(*rows), tmp_path, monkeypatch, ABC)
+  old = [x | {"width": archive.NATURAL_IN_TESTS} for x in rows]
+  text = page_of(archive_of(*old), tmp_path, monkeypatch, ABC)
+  assert words in text and cells_of(text)[2][-1] == "natural in tests"
+
+
+def test_a_page_shows_the_last_certificates_and_what_is_wrong(
+  tmp_path, monkeypatch
+):
   wrong = "wrong on 3 of 9 cases, the shortest: 8*9; smallest margin -0.1"
   proofs = [
     (0, 0, {"seed": 0, "margin": -0.1, "reason": wrong, "step": 300}),
@@ -323,61 +339,64 @@ def test_a_page_shows_the_last_certificates_and_what_is_wrong():
     without_length("certified", value, n=n, **{"reason": "right"} | fields)
     for value, n, fields in proofs
   ]
-  archive = archive_of(*seeds(90, 90, 90, step=600), *rows)
-  entries = entries_of(archive, {}, {"run": "b"}, {"stage": "retrain"})
-  text = "\n".join(pages.table_paragraphs(entries))
+  kept = archive_of(*seeds(90, 90, 90, step=600), *rows)
+  text = page_of(kept, tmp_path, monkeypatch, ABC, OTHER)
   (line,) = [cells for cells in cells_of(text) if "8*9" in cells[-1]]
   assert line == [
     *("addition", "ABC", "1 of 3", "9 to 1,000", "-0.40 to 2.50"),
     "0.012",
     "seed 1: wrong on 3 of 9 cases, the shortest: 8*9; seed 2: too large",
   ]
-  assert "## Certificates" not in pages.table_paragraphs(entries[1:])
+  text = page_of({}, tmp_path, monkeypatch, ABC)
+  assert "## Certificates" not in text
 
 
-def test_a_proof_is_of_the_run_that_has_it():
-  proof = without_length("certified", 1, n=9, reason="right", seeds_asked=1)
-  exact_rows = [row(seeds_asked=1, run=name) for name in "ab"]
-  lines = summary.curves([*exact_rows, proof | {"run": "a"}])
-  assert [line.proof for line in lines] == [" ∀¹", ""]
-
-
-def test_a_page_folds_and_explains_its_hard_inputs():
+def test_a_page_folds_and_explains_its_hard_inputs(tmp_path, monkeypatch):
   hard = seeds(90, 90, 80, test_set="chain_2", stress=True)
-  archive = archive_of(*seeds(100, 100, 100), *hard)
-  entries = entries_of(archive)
-  main, _, meanings, summary, table, end = pages.table_paragraphs(entries)
+  kept = archive_of(*seeds(100, 100, 100), *hard)
+  text = page_of(kept, tmp_path, monkeypatch, ABC)
+  main, _, rest = text.partition("## Hard and odd inputs")
   assert "chain_2" not in main
-  assert "`chain_` one carry" in meanings and "`zeros`" not in meanings
-  assert summary == "<details><summary>1 rows</summary>"
+  assert "`chain_` one carry" in rest and "`zeros`" not in rest
+  table, _, _ = rest.partition("</details>")
+  assert "<summary>1 rows</summary>" in table
   assert cells_of(table)[2][2:] == ["chain_2", "90.0 (80.0)"]
-  assert end == "</details>"
 
 
-def test_a_page_refuses_mixed_conditions():
-  archive = archive_of(*seeds(1, 2, 3), *seeds(4, 5, 6, slack=3))
-  with pytest.raises(UsageError, match="a, train, equal: rows of different"):
-    entries_of(archive)
+def test_a_page_refuses_mixed_conditions(tmp_path, monkeypatch):
+  kept = archive_of(*seeds(1, 2, 3), *seeds(4, 5, 6, slack=3))
+  words = "addition-abc, retrain, equal: rows of different"
+  with pytest.raises(UsageError, match=words):
+    page_of(kept, tmp_path, monkeypatch, ABC)
 
 
-def test_many_methods_are_squares(monkeypatch):
-  monkeypatch.setattr(figures, "save", lambda figure, path: figure)
-  rows = [
-    one | {"method": f"m{i}", "run": f"{i}", "config_hash": f"{i}"}
-    for i in range(15)
-    for one in (row(i, length=6), row(2 * i, length=60))
-  ]
-  (axis,) = figures.by_method(rows, None, "title").axes
-  assert [t.get_text() for t in axis.texts][:4] == ["0", "0", "1", "2"]
-  assert [t.get_text() for t in axis.get_yticklabels()][-1] == "m14"
-  figures.plt.close("all")
+def test_reach_ends_where_the_median_seed_fails():
+  def reach(*medians, **fields):
+    rows = []
+    for length, median in zip((6, 10, 20, 60, 200), medians, strict=False):
+      rows += seeds(100, median, 0, length=length, **fields)
+    return rows
+
+  def tested(*rows):
+    bars = pages.reach({"addition-abc": archive.ArchivedRun(HEADER, rows)})
+    return list(bars[bars.is_ours].end) if len(bars) else []
+
+  assert tested(*reach(100, 99, 100, 98, 100)) == [20]
+  assert tested(*reach(98, 100)) == tested() == []
+  # The last stage and the first test set that is not a stress test count.
+  last = reach(100, stage="finetune")
+  assert tested(*reach(100, 100, stage="retrain"), *last) == [6]
+  rows = reach(100, 100) + reach(100, 100, 100, test_set="carry")
+  hard = reach(0, test_set="zeros", stress=True)
+  assert tested(*rows) == tested(*hard, *rows) == [10]
 
 
 def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
   """Text for text; figures exist, and are not drawn again."""
-  monkeypatch.setattr(figures, "draw_table", lambda *_: [])
-  monkeypatch.setattr(reach, "reach_figure", lambda *_: None)
+  monkeypatch.setattr(figures, "draw", lambda *_: [])
+  monkeypatch.setattr(figures, "by_field", lambda _, path, *__: path)
   monkeypatch.setattr(pages, "draw_comparison", lambda *_: None)
+  monkeypatch.setattr(pages, "draw_reach", lambda *_: None)
   for name in ("rows", "figures"):
     (tmp_path / name).symlink_to(DOCS / name)
   readme = tmp_path / "readme.md"
@@ -402,7 +421,7 @@ def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
 def test_readme_has_the_archives_numbers():
   text = (REPOSITORY / "README.md").read_text()
   with pytest.raises(UsageError, match="has no <!-- end of tables"):
-    overview.replace_tables(text.replace(overview.END, ""), ARCHIVE)
+    pages.with_tables(text.replace(pages.END, ""), ARCHIVE)
   line = next(x for x in text.splitlines() if x.startswith("| addition | van"))
   place = ("interpolate", 6, "em", "equal")
   values = sorted(
@@ -416,10 +435,10 @@ def test_readme_has_the_archives_numbers():
 def test_commands_of_the_pages_parse_and_are_those_of_the_runs():
   commands = {
     tuple(words)
-    for table in runs.TABLES.values()
-    for row in table.rows
+    for table in DATA["tables"]
     for size in SIZES
-    for words in run_of(row, table, size).commands(probes=table.probes)
+    for run in runs.runs_of(table, size).values()
+    for words in run.commands(probes=runs.probes_of(table))
   }
   shown = {
     tuple(words)
@@ -472,131 +491,77 @@ def test_a_wrong_command_is_one_line(words, message, tables, capsys):
   assert line.startswith("tables: ") and message in line and not out
 
 
-def test_a_run_beside_others_writes_to_its_log_until_it_is_stopped(tmp_path):
-  log, stop = tmp_path / "run.log", threading.Event()
-  assert runs.lengthgen(["--mode=models"], log=log, stop=stop) == 0
-  assert "| addition |" in log.read_text()
-  stop.set()
-  assert runs.lengthgen(["--mode=models"], log=log, stop=stop) != 0
-
-
 @pytest.mark.parametrize("parallel", (1, 3))
 def test_a_failed_run_leaves_the_others(
-  parallel, tables, monkeypatch, capsys, tmp_path
+  parallel, tables, monkeypatch, capfd, tmp_path
 ):
-  calls, logs = [], set()
-
-  def lengthgen(words, log, stop):
-    calls.append(words)
-    logs.add(log and log.name)
-    return 1
-
-  monkeypatch.setattr(runs, "lengthgen", lengthgen)
-  monkeypatch.setattr(provenance, "current_origin", lambda: HEADER)
-  folders = [f"--root={tmp_path}", f"--results={tmp_path / 'docs'}"]
-  flag = f"--parallel={parallel}"
-  assert tables.main(["repeats", flag, *folders]) == 1
-  out, err = capsys.readouterr()
-  assert len(calls) == 4 and "== 4 of 4" in out
+  """Each writes to its log, if they are several."""
+  program = "import sys; print('made', *sys.argv); sys.exit(1)"
+  monkeypatch.setattr(
+    tables.sweep, "LENGTHGEN", (tables.sys.executable, "-c", program)
+  )
+  monkeypatch.setattr(tables, "current_origin", lambda: HEADER)
+  monkeypatch.chdir(tmp_path)
+  folders = ["--root=root", "--results=docs", f"--parallel={parallel}"]
+  assert tables.main(["repeats", *folders]) == 1
+  out, err = capfd.readouterr()
+  logs = [x.read_text() for x in tmp_path.rglob("log.txt")]
+  assert len(logs) == (4 if parallel > 1 else 0)
+  text = out + "".join(logs)
+  assert text.count(f"--workdir={tmp_path / 'root' / 'cpu'}") == 4
+  assert "== 4 of 4" in out
   assert err.startswith("tables: failed: ") and "sort-none-repeats" in err
   assert err.endswith("; the same command tries again\n")
-  assert len(logs) == (4 if parallel > 1 else 1)  # None is the terminal
   assert not (tmp_path / "docs").exists()
 
 
-def test_rows_of_an_older_version_are_not_archived(tmp_path, monkeypatch):
-  monkeypatch.setattr(provenance, "current_origin", lambda: HEADER)
+def test_rows_of_an_older_version_are_not_archived(tables, tmp_path):
   name, run = next(iter(runs.runs_of("inside", "cpu").items()))
-  workdir = tmp_path / name
   config = runs.config_of(run).to_json_best_effort()
-  records.write_text(workdir / "config.json", config)
+  records.write_text(tmp_path / name / "config.json", config)
   probed = row(metric="minimum", part=None)
-
-  def launch(arguments, version="2"):
+  for version in "12":
     for file, measured in (("results", row()), ("probes", probed)):
-      path = workdir / f"{file}.jsonl"
+      path = tmp_path / name / f"{file}.jsonl"
       records.merge(path, [measured | {"version": version}])
-    return 0
-
-  launch([], version="1")
-  job = runs.Job(run, {"probe.samples": 9}, None, "has no rows")
-  assert runs.run_job(job, workdir, tmp_path, launch)
-  archived = provenance.read_run(tmp_path / "rows" / f"{name}.jsonl")
-  assert [one["version"] for one in archived.rows] == ["2", "2"]
-  assert len(archived.probes) == 1
-
-
-def test_a_pipeline_begins_with_the_first_stage_of_another(tmp_path):
-  first, *others = runs.runs_of("ablation", "cpu").values()
-  source = tmp_path / first.name
-  (source / "interpolate").mkdir(parents=True)
-  steps = [{"step": 9, "seed": seed, "seconds": 2.0} for seed in (0, 1)]
-  records.write(source / "interpolate" / "metrics.jsonl", steps)
-  (source / "config.json").write_text(
-    runs.config_of(first).to_json_best_effort()
-  )
-  runs.copy_first_stage(others[0], tmp_path / others[0].name)
-  assert not (tmp_path / others[0].name).exists()  # it is not past it
-  (source / "calibrate").mkdir()
-  (source / "calibrate" / "bias.npz").touch()
-  for run in others[:3]:
-    workdir = tmp_path / run.name
-    runs.copy_first_stage(run, workdir)
-    assert records.read(workdir / "interpolate" / "metrics.jsonl") == steps
-    assert (workdir / runs.TRAINED_BY).read_text() == first.name
-    assert {path.name for path in workdir.iterdir()} == {
-      *("interpolate", runs.COMMANDS)
-    }
-    # A command that was killed has left its steps alone.
-    assert runs.seconds_of(workdir) == 2.0
-    log = [{"step": step, "seed": 0, "seconds": 4.0} for step in (5, 9)]
-    (workdir / "retrain").mkdir()
-    records.write(workdir / "retrain" / "metrics.jsonl", log)
-    assert runs.seconds_of(workdir) == 10.0
-    records.append(workdir / runs.COMMANDS, [{"seconds": 9.0}])
-    assert runs.seconds_of(workdir) == 11.0
-  varied = [
-    first._replace(fields=first.fields | fields)
-    for fields in ({"seeds": (0, 1)}, {"model.emb_dim": 32})
-  ]
-  for run in (RUNS["parity-abc"], *varied, first._replace(mode="train")):
-    runs.copy_first_stage(run, tmp_path / "other")
-    assert not (tmp_path / "other").exists()
+  job = tables.Job(run, {"probe.samples": 9}, None, "has no rows")
+  tables.keep(job, tmp_path / name, tmp_path, HEADER, 5)
+  kept = archive.read_run(tmp_path / "rows" / f"{name}.jsonl")
+  assert [one["version"] for one in kept.rows] == ["2", "2"]
+  assert len(kept.probes) == 1 and kept.header["seconds"] == 5
 
 
 def test_a_table_is_filled_archived_skipped_and_checked(
   tables, clone, trained, tmp_path, capsys, monkeypatch
 ):
   clone()
-  name, figure = (
-    "addition-window_cpi",
-    "figures/addition_natural_em_by_length.png",
-  )
+  name, figure = "addition-window_cpi", "figures/addition_em_by_length.png"
   config = f"{REPOSITORY}/tests/tiny.py:addition,window_cpi"
-  tiny = Table(
-    "Tiny", "About.", [TableRow("addition", "+w=1", config, {6: 100})]
-  )
-  tiny = tiny._replace(
-    seeds=(0, 1),
-    figures=(("drawn", name, figure), ("not drawn", name, "figures/none.png")),
-  )
-  probes = {"probe.only": ("intact", "without_head"), "probe.samples": 32}
-  probes["probe.figures"] = ("heads",)
-  both = {"tiny": tiny, "probed": tiny._replace(probes=probes)}
-  fields = {"eval.lengths": (2,), "eval.samples": (64,)}
-  monkeypatch.setattr(runs, "TABLES", both)
-  monkeypatch.setattr(pages, "TABLES", both)
-  experiments = importlib.import_module("lengthgen_jax.papers.experiments")
-  monkeypatch.setattr(experiments, "eval_fields", lambda *_: fields)
+  tiny = {
+    "title": "Tiny",
+    "about": "About.",
+    "seeds": [0, 1],
+    "rows": [["addition", "+w=1", config, {"published": {"6": 100}}]],
+    "figures": [["drawn", name, figure], ["not", name, "figures/none.png"]],
+  }
+  probes = {"probe.only": ["intact", "without_head"], "probe.samples": 32}
+  probes["probe.figures"] = ["heads"]
+  both = {"tiny": tiny, "probed": tiny | {"probes": probes}}
+  rule = {
+    "runs": "",
+    "set": {"eval.lengths": [2], "eval.samples": [64]},
+  }
+  monkeypatch.setitem(DATA, "tables", both)
+  monkeypatch.setitem(DATA, "tests", [rule])
 
-  def lengthgen(words, **_) -> int:
-    (flag,) = [word for word in words if word.startswith("--workdir=")]
-    workdir = pathlib.Path(flag.partition("=")[2])
-    if not workdir.exists():  # there is nothing left to train
-      shutil.copytree(trained, workdir)
-    return command.inside(*words).returncode
+  def run_jobs(jobs, slots=(), folder=None):
+    for workdir, commands in jobs:
+      if not workdir.exists():  # there is nothing left to train
+        shutil.copytree(trained, workdir)
+      codes = [command.inside(*words).returncode for words in commands]
+      yield workdir, max(codes), 1.0
 
-  monkeypatch.setattr(runs, "lengthgen", lengthgen)
+  monkeypatch.setattr(tables.sweep, "run_jobs", run_jobs)
   results = tmp_path / "docs"
   folders = [f"--root={tmp_path / 'runs'}", f"--results={results}"]
 
@@ -607,19 +572,19 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   assert f"{name}: has no rows (took" in output("tiny", "--plan")
   out = output("tiny")
   assert "1 of 1" in out and str(results / "tiny.md") in out
-  header, rows = provenance.read_run(results / "rows" / f"{name}.jsonl")
+  header, rows = archive.read_run(results / "rows" / f"{name}.jsonl")
   assert header["seconds"] and header["commit"] == origin.commit()
   assert {one["metric"] for one in rows} == {"em"} and len(rows) == 2
-  median = sum(100 * one["value"] for one in rows) / 2
   page = (results / "tiny.md").read_text()
-  assert f"{median:.1f}" in page and "![not drawn]" not in page
-  assert f"![drawn](figures/{name}/addition_natural_em_by_length.png)" in page
+  values = dict.fromkeys(f"{100 * one['value']:.1f}" for one in rows)
+  assert f"| {', '.join(values)} [" in page and "![not]" not in page
+  assert f"![drawn](figures/{name}/addition_em_by_length.png)" in page
   # A table that looks inside asks for the probes alone.
   assert "1 of 1" in output("probed")
-  archived = provenance.read_run(results / "rows" / f"{name}.jsonl")
-  assert archived.header == header
-  assert [x for x in archived.rows if not provenance.is_probe(x)] == rows
-  intact = records.of_metric(archived.probes, "intact")
+  kept = archive.read_run(results / "rows" / f"{name}.jsonl")
+  assert kept.header == header
+  assert [x for x in kept.rows if not archive.is_probe(x)] == rows
+  intact = records.of_metric(kept.probes, "intact")
   title, _, cell = probe_tables.comparison_table({"ours": intact})[1]
   assert title == "EM, nothing changed"  # without a location
   assert len(intact) == 2
@@ -627,39 +592,18 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   assert cell in (results / "probed.md").read_text()
   # Again there is nothing to do; after a change of the config there is.
   assert "runs to make: 0" in output("tiny")
-  workdir = tmp_path / "runs" / "cpu" / name
   with monkeypatch.context() as patch:
-    changed = fields | {"train.steps": 601}
-    patch.setattr(experiments, "eval_fields", lambda *_: changed)
+    patch.setitem(rule["set"], "train.steps", 601)
     assert "train.steps=600, now 601" in output("tiny", "--plan")
-    (job,) = runs.jobs_of(["tiny"], "cpu", {name: archived})
-    runs.set_aside(job.run, workdir)  # it is of the earlier config
-    assert not workdir.exists() and workdir.with_name(f"{name}.old0").exists()
-  # Lengthgen refuses a workdir whose config has other overrides.
-  shutil.copytree(workdir.with_name(f"{name}.old0"), workdir)
-  saved = json.loads((workdir / "config.json").read_text())
-  text = json.dumps(saved | {"overrides": ["train.steps=600"]})
-  (workdir / "config.json").write_text(text)
-  runs.set_aside(job.run, workdir)
-  assert not workdir.exists() and workdir.with_name(f"{name}.old1").exists()
-  shutil.copytree(workdir.with_name(f"{name}.old0"), workdir)
-  run = runs.runs_of("tiny", "cpu")[name]
-  runs.set_aside(run, workdir)  # of the present config: it stays
-  assert workdir.exists()
-  config = json.loads((workdir / "config.json").read_text())
-  text = json.dumps(config | {"of_another_version": 1})
-  (workdir / "config.json").write_text(text)
-  runs.set_aside(run, workdir)
-  assert not workdir.exists() and workdir.with_name(f"{name}.old2").exists()
   # A stranger's check: not the same, or the same to the bit.
   path = results / "rows" / f"{name}.jsonl"
   planted = [one | {"correct": 63, "value": 63 / 64} for one in rows]
-  provenance.write_run(path, planted, header | {"machine": "elsewhere"})
+  archive.write_run(path, planted, header | {"machine": "elsewhere"})
   out = output("--check", name, code=1)
   assert f"{name}: differs, compared within tolerance (another machine)" in out
   assert "outside of the archived seeds' 98.4 to 98.4 %" in out
   check = tmp_path / "runs" / "check" / name
   assert f"its workdir is {check}" in out and check.exists()
-  provenance.write_run(path, rows, header)
+  archive.write_run(path, rows, header)
   assert f"{name}: agrees, compared to the bit" in output("--check", name)
   assert not check.exists()

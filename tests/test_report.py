@@ -10,12 +10,13 @@ import shutil
 import statistics
 import subprocess
 
+import command
 import pytest
 from command import refuses
 from rows import CERTIFIED, PROVED, frontier, row, seeds
 
 from lengthgen_jax.pipelines import report
-from lengthgen_jax.results import figures, html_report, records
+from lengthgen_jax.results import figures, records
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ABC = {"method": "abc|x", "stage": "retrain", "config_hash": "abc0"}
@@ -101,11 +102,15 @@ def test_csv_holds_the_numbers_of_the_rows(root):
   for (run, test_set, metric, length), line in lines.items():
     values = places[run, test_set, metric, length].values()
     worst, best = (max, min) if metric == "edit" else (min, max)
-    assert float(line["median"]) == statistics.median(values)
+    if len(values) == 2:  # two have no median
+      assert not line["median"]
+    else:
+      assert float(line["median"]) == statistics.median(values)
+    assert sorted(map(float, line["values"].split())) == sorted(values)
     assert float(line["worst"]) == worst(values)
     assert float(line["best"]) == best(values)
-    assert int(line["seeds"]) == len(values) and line["asked"] == "3"
-    assert line["certified"] == ("∀" if run == "b_&_%" else "")
+    assert int(line["seeds"]) == len(values) and line["seeds_asked"] == "3"
+    assert line["both"] == ("2" if run == "b_&_%" else "0")
     assert line["n"] == ("299" if metric == "frontier" else "100")
   lower_bounds = [one["lower_bound"] for one in seeds(97, 12, 55)]
   bound = float(lines["a", "equal", "em", 6]["lower_bound"])
@@ -123,8 +128,9 @@ def test_the_page_holds_the_numbers_of_the_rows(root):
       values = places.pop((line["run"], test_set, metric, int(column)))
       shares = [f"{100 * value:.1f}" for value in values.values()]
       assert title == f"{' '.join(shares)}; n=100"
-      median = 100 * statistics.median(values.values())
-      assert float(line[column].split()[0]) == pytest.approx(median)
+      if len(values) > 2:
+        median = 100 * statistics.median(values.values())
+        assert float(line[column].split()[0]) == pytest.approx(median)
   assert {metric for _, _, metric, _ in places} == {"frontier"}
   shown = {line["run"]: line for line in lines if not line["fold"]}
   assert shown["a"]["6"] == "55.0 (12.0) [7.1]"
@@ -133,19 +139,16 @@ def test_the_page_holds_the_numbers_of_the_rows(root):
   assert shown["b_&_%"]["seeds"] == "2 of 3 ∀"
 
 
-def test_the_page_shows_main_methods_and_what_tells_them_apart(root):
+def test_all_methods_stand_in_one_table(root):
   lines = page_lines((root / "report.html").read_text())
   assert [(line["fold"], line["method"]) for line in lines] == [
     ("", "abc|x (retrain)"),
-    ("", "vanilla width fixed"),
-    ("", "vanilla width natural"),
-    ("Variations of config fields (1)", "vanilla size=9"),
+    ("", "vanilla"),
+    ("", "vanilla"),
+    ("", "vanilla size=9"),
     ("Other and hard inputs (1)", "vanilla"),
     ("Edit distance, % of the output (1)", "abc|x (retrain)"),
   ]
-  # Where no method is a preset's own, nothing is folded.
-  (line,) = page_lines(html_report.page("title", ROWS["tuned"]))
-  assert line["fold"] == ""
 
 
 def test_missing_seeds_and_lengths_are_listed(root):
@@ -175,7 +178,7 @@ def test_the_page_has_every_figure_and_fetches_nothing(root):
   page = (root / "report.html").read_text()
   names = set(re.findall(r"<figcaption>(.*?)</figcaption>", page))
   assert names == {path.stem for path in (root / "figures").glob("*.png")}
-  assert "addition_natural_em_by_test_set" in names
+  assert "addition_em_by_test_set" in names
   rest = re.sub(r'src="data:[^"]*"', "", page)
   assert not re.search(r"https?://|<link|<iframe|@import|url\(|fetch\(", rest)
   assert rest.count("<script") == 1 and " src=" not in rest
@@ -213,45 +216,116 @@ def test_the_page_sorts_and_filters_in_a_browser(root, tmp_path):
   assert dom.count('<details open="">') == 1
 
 
-# What was varied, and what is refused.
+# A sweep.
 
 
-def test_report_draws_numbers_that_were_varied(tmp_path, monkeypatch):
-  """Between runs of one method, not what sets the methods apart, against
-  lines of runs that differ in nothing else, words included."""
+def write_sweep(root) -> None:
+  """Four points of a grid, one of them the default of both fields."""
+  for kind, window in (("none", 1), ("rope", 1), ("none", 2), ("rope", 2)):
+    overrides = [f"bias.window={window}"] * (window != 1)
+    overrides += [f"positions.kind={kind}"] * (kind != "none")
+    fields = {
+      "method": " ".join(["decoder", *overrides]),
+      "config_hash": f"{kind}{window}",
+      "step": 100 * window,
+    }
+    rows = seeds(window, 2, 3, **fields) + seeds(9, 8, 7, length=60, **fields)
+    rows += [x | {"metric": "edit", "lower_bound": None} for x in rows]
+    config = {
+      "seeds": [0, 1, 2],
+      "positions": {"kind": kind},
+      "bias": {"window": window},
+      "eval": {"memory_mb": window},
+      "overrides": overrides,
+    }
+    write_run(root, f"{kind}{window}", rows, config)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+  """{name of a figure: its curves}; figures are not written."""
   labels = {}
 
   def save(figure, path):
-    lines = figure.axes[0].get_lines()
-    labels[path.name] = [line.get_label() for line in lines]
+    handles, names = figure.legends[0].legend_handles, figure.legends[0].texts
+    assert len(handles) == len(names)
+    labels[path.name] = [text.get_text() for text in names]
     figures.plt.close(figure)
+    records.write_text(path, "")
     return path
 
   monkeypatch.setattr(figures, "save", save)
-  monkeypatch.setattr(html_report, "page", lambda *_: "")
-  runs = [("x", 0, "a"), ("x", 9, "a"), ("x", 0, "b"), ("x", 9, "b")]
-  runs += [("y", 0, "a"), ("y", 9, "a")]
-  for i, (method, size, kind) in enumerate(runs):
-    config = {
-      "sequences": {"size": size, "buckets": [5, 9]},
-      "bias": {"kind": kind},
-      "retrain": {"train": {"batch_size": {"x": 32, "y": 64}[method]}},
-      "eval": {"memory_mb": i},
-      "overrides": [f"sequences.size={size}"] if method == "y" else [],
-    }
-    method = " ".join([method, *config["overrides"]])
-    fields = {"method": method, "config_hash": str(i), "step": 100 * i}
-    write_run(tmp_path, f"run{i}", [*seeds(i, 2, 3, **fields)], config)
-  table = report.write_report(tmp_path)
-  assert len(table.splitlines()) == 2 + len(runs)
-  assert (tmp_path / "report.md").read_text() == table + "\n"
-  by_size = "addition_natural_equal_by_sequences.size.png"
-  assert set(labels) == {"addition_natural_em_by_length.png", by_size}
-  assert labels[by_size] == ["x, kind=a", "x, kind=b", "y, kind=a"]
-  by_length = labels["addition_natural_em_by_length.png"]
-  names = [f"x, run{i}" for i in range(4)]
-  names += ["y sequences.size=0", "y sequences.size=9"]
-  assert by_length[: len(runs)] == names
+  return labels
+
+
+def test_a_sweep_is_one_table_and_one_figure_with_all_values(tmp_path, drawn):
+  write_sweep(tmp_path)
+  report.write_report(tmp_path)
+  page = (tmp_path / "report.html").read_text()
+  lines = [line for line in page_lines(page) if not line["fold"]]
+  points = [("1", "none"), ("2", "none"), ("1", "rope"), ("2", "rope")]
+  shown = [(x["bias.window"], x["positions.kind"]) for x in lines]
+  assert shown == points and {x["method"] for x in lines} == {"decoder"}
+  curves = {f"decoder bias.window={w} positions.kind={k}" for w, k in points}
+  assert set(drawn["addition_em_by_length.png"]) == curves
+  # Against the number, a line joins the points that differ in it alone.
+  assert set(drawn["addition_equal_by_bias.window.png"]) == {
+    "decoder positions.kind=none",
+    "decoder positions.kind=rope",
+  }
+  # The figure stands in the open, before all that is folded.
+  assert page.index("<figcaption>addition_em_by_length") < page.index("<detail")
+  head = (tmp_path / "report.md").read_text().splitlines()[4]
+  assert head.startswith("| method | bias.window | positions.kind |")
+
+
+def test_a_run_can_be_called_otherwise_afterwards(tmp_path, drawn):
+  write_sweep(tmp_path)
+  path = tmp_path / "labels.json"
+  records.write_text(path, '{"none1": "NoPE"}')
+  text = report.write_report(tmp_path)
+  assert re.search(r"^\| NoPE \| 1 \| none \|", text, re.M)
+  assert "NoPE" in drawn["addition_em_by_length.png"]
+  for wrong, words in (
+    ('{"nope": "x"}', "no run 'nope'; choose from none1,"),
+    ('["x"]', "must be like"),
+    ("{", "cannot be read"),
+  ):
+    records.write_text(path, wrong)
+    with refuses(f"{path}: {words}"):
+      report.write_report(tmp_path)
+
+
+def test_each_task_has_a_table_with_its_own_lengths(tmp_path, drawn):
+  write_run(tmp_path, "a", seeds(1, 2, 3), {"seeds": [0, 1, 2]})
+  write_run(
+    tmp_path, "b", seeds(4, 5, 6, task="copy", length=64), {"seeds": [0, 1, 2]}
+  )
+  text = report.write_report(tmp_path)
+  heads = [x for x in text.splitlines() if x.startswith("| method")]
+  assert [x.rpartition("| n |")[2] for x in heads] == [" 6 |", " 64 |"]
+  latex = (tmp_path / "report.tex").read_text()
+  assert re.findall(r"^% (.*)", latex, re.M) == [
+    "addition: exact match",
+    "copy: exact match",
+  ]
+
+
+def test_a_report_of_some_results_alone(tmp_path, drawn):
+  write_sweep(tmp_path)
+  words = ["--mode=report", f"--workdir={tmp_path}"]
+  done = command.inside(
+    *words, "--metric=edit", "--tasks=addition", "--lengths=60"
+  )
+  assert "exact match" not in done.stdout and "| n | 60 |" in done.stdout
+  for flag, line in (
+    ("--tasks=copy", "--tasks: no copy; choose from addition"),
+    ("--lengths=7", "--lengths: no 7; choose from 6, 60"),
+  ):
+    assert command.inside(*words, flag).stderr == f"lengthgen: {line}\n"
+
+
+# What is refused.
 
 
 def test_a_folder_without_exact_match_is_refused(tmp_path):

@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+import pandas as pd
 import pytest
 from command import refuses
 from rows import CERTIFIED, PROVED, frontier, row, seeds
@@ -12,6 +13,11 @@ from lengthgen_jax.evaluation import measures
 from lengthgen_jax.results import records, summary, tables
 
 INSIDE = ("part", "layer", "head", "line")  # where in a model a probe looks
+
+
+def of_task(rows, task: str) -> pd.DataFrame:
+  return tables.named(tables.cells_of_task(rows, task))
+
 
 # Rows and their files.
 
@@ -39,19 +45,9 @@ def test_a_certificate_replaces_all_earlier_ones_of_its_parameters(tmp_path):
   path = tmp_path / "results.jsonl"
   first = CERTIFIED | {"value": 1}
   records.merge(path, [row(), first])
-  assert len(summary.proved(records.read_results(path), 1)) == 1
-  withdrawn = {"value": 0, "version": "2", "eval_seed": 5}
-  records.merge(path, [CERTIFIED | withdrawn])
-  rows = records.read_results(path)
-  assert len(rows) == 2 and not summary.proved(rows, 1)
-  # Nor where both stand in one list, as rows of several files do.
-  assert not summary.proved([first, first | withdrawn], 1)
-  # What is undecided or not tried is not proved either.
-  undecided = {"value": None, "version": "3"}
-  assert not summary.proved([first, first | undecided], 1)
-  records.merge(path, [first])
-  records.merge(path, [first | undecided])
-  assert len(records.read_results(path)) == 2
+  withdrawn = first | {"value": 0, "version": "2", "eval_seed": 5}
+  records.merge(path, [withdrawn])
+  assert records.read_results(path) == [row(), withdrawn]
 
 
 @pytest.mark.parametrize(
@@ -123,55 +119,56 @@ def test_rows_of_more_samples_stay_unless_they_are_to_be_replaced(tmp_path):
   assert searches[0] not in records.read(path)
 
 
-# Curves: rows pooled over seeds.
+# Cells: rows pooled over seeds.
+
+
+def names(rows, **options) -> list[str]:
+  """The names of the curves of exact match, in their order."""
+  return list(summary.cells(rows, **options).drop_duplicates("curve")["name"])
 
 
 @pytest.mark.parametrize(
   "field",
-  [name for name in records.CONDITIONS if name not in ("length", "bits")],
+  [
+    x
+    for x in records.CONDITIONS
+    if x not in ("length", "bits", "metric", "bound")
+  ],
 )
 def test_another_condition_is_another_curve_with_another_name(field):
   values = {"leak": True, "step": 700, "eval_seed": 1, "train_length": 8}
   other = {field: values.get(field, "another")}
-  curves = summary.pool(seeds(1, 2) + seeds(3, 4, **other))
-  assert [len(curve.rows) for curve in curves] == [2, 2]
-  assert len({curve.name for curve in curves}) == 2
+  rows = seeds(1, 2, 3) + seeds(4, 5, 6, **other)
+  cells = summary.cells(rows, shown=())
+  assert list(cells["values"]) == [[0.01, 0.02, 0.03], [0.04, 0.05, 0.06]]
+  assert cells["name"].nunique() == 2
   # A condition that a reader sees beside the name is not in it, but for these.
-  first, second = summary.pool([row(), row(**other)], shown=(field,))
+  first, second = names([row(), row(**other)], shown=(field,))
   always = ("method", "stage", "leak", "eval_seed", "checkpoint")
-  assert (first.name == second.name) == (field not in always)
+  assert (first == second) == (field not in always)
 
 
 def test_what_is_no_condition_shares_a_curve():
   bits = [row(length=6, bits=20), row(length=60, bits=200)]
   stops = [row(seed=seed, stopped_at=100 * seed) for seed in range(3)]
-  assert len(summary.pool(bits)) == 1
-  (curve,) = summary.pool(stops)
-  assert (curve.name, curve.seeds_text, curve.seeds) == (
-    "vanilla",
-    "3",
-    [0, 1, 2],
-  )
+  assert names(bits) == names(stops) == ["vanilla"]
 
 
 def test_every_seed_has_its_own_best_step():
   best = lambda *steps: [
-    row(seed=seed, step=step, checkpoint="best")
+    row(step, seed=seed, step=step, checkpoint="best")
     for seed, step in enumerate(steps)
   ]
   # Trained on, seeds 1 and 2 got better: each counts once, as it was last.
-  (curve,) = summary.pool(best(3, 5, 4) + best(3, 8, 7)[1:])
-  assert curve.name == "vanilla (checkpoint best)" and curve.seeds_text == "3"
-  assert {row["seed"]: row["step"] for row in curve.rows} == {0: 3, 1: 8, 2: 7}
-
-
-def test_seeds_that_need_no_finetuning_are_pooled_with_those_that_do():
-  rows = [
+  (cell,) = summary.cells(best(3, 5, 4) + best(3, 8, 7)[1:]).itertuples()
+  assert cell.name == "vanilla (checkpoint best)" and cell.asked == "3"
+  assert cell.values == [0.03, 0.08, 0.07]
+  # Some seeds need no finetuning.
+  finetuned = [
     row(seed=seed, step=step, stage="finetune")
     for seed, step in enumerate((600, 900, 600))
   ]
-  (curve,) = summary.pool(rows)
-  assert curve.seeds_text == "3"
+  assert names(finetuned) == ["vanilla (finetune)"]
 
 
 def test_a_name_has_the_conditions_that_are_unusual():
@@ -181,50 +178,57 @@ def test_a_name_has_the_conditions_that_are_unusual():
   assert summary.model_name(marked) == f"vanilla {marks}"
 
 
-def test_rows_of_different_conditions_are_refused_where_one_curve_is_needed():
-  rows = [*seeds(1, 2, 3), *seeds(4, 5, 6, step=700)]
-  assert summary.single_curve(rows[:3], "one").seeds_text == "3"
-  with refuses(
-    "addition, vanilla: rows of different conditions: vanilla, step 500;"
-    " vanilla, step 700"
-  ):
-    summary.single_curve(rows, "addition, vanilla")
+def test_a_cell_has_the_statistics_of_its_seeds():
+  rows = [*seeds(30, 10, 20), *seeds(7, 8, length=60)]
+  rows += [x | {"metric": "edit"} for x in seeds(30, 10, 20)]
+  (cell, two) = summary.cells(rows).itertuples()
+  assert (cell.median, cell.worst, cell.best, cell.n) == (0.2, 0.1, 0.3, 100)
+  assert cell.lower_bound == measures.lower_bound(10, 100)
+  assert np.isnan(two.median) and two.values == [0.07, 0.08]
+  (edit,) = summary.cells(rows, "edit").itertuples()
+  assert (edit.worst, edit.best) == (0.3, 0.1)  # the greatest is the worst
 
 
-def test_a_curve_has_the_frontier_that_was_looked_for_furthest():
+def test_the_frontier_is_the_one_that_was_looked_for_furthest():
   near = [frontier(20.0, seed, bound=20) for seed in range(3)]
   far = [frontier(30.0, 0, bound=40), frontier(35.0, 1, bound=40)]
-  (curve,) = summary.curves([*seeds(1, 2, 3), *far, *near])
-  assert (curve.frontier.median, curve.frontier.limit) == (32.5, 40)
-  assert tables.frontier_text(curve) == "32.5 (worst 30) of 2"
-  (curve,) = summary.curves([*seeds(1, 2, 3), *near])
-  assert tables.frontier_text(curve) == "≥ 20"
-  assert len(summary.pool(far + near)) == 2
+  text = lambda rows: of_task(rows, "addition").frontier[0]
+  assert text([*seeds(1, 2, 3), *far, *near]) == "30, 35 of 2"
+  assert text([*seeds(1, 2, 3), *near]) == "≥ 20"
+  assert names([*seeds(1, 2, 3), *near]) == ["vanilla"]
+  proofs = [PROVED | {"seed": seed} for seed in range(3)]
+  assert text([*seeds(1, 2, 3), *near, *proofs]) == "∀"
 
 
 def test_a_proof_is_of_one_seed_of_one_run():
   rows = [one | {"run": run} for run in "ab" for one in seeds(100, 100)]
   proofs = [PROVED | {"run": "a", "seed": s} for s in (0, 1)]
-  proof_texts = lambda rows: [curve.proof for curve in summary.curves(rows)]
-  assert proof_texts(rows + proofs) == [" ∀", ""]
-  assert proof_texts(rows + proofs[1:]) == [" ∀ 1 of 2", ""]
-  assert summary.curves(rows + proofs[1:])[0].proved_seeds == {1}
+  texts = lambda rows: [
+    tables.proof(cell) for cell in summary.cells(rows).itertuples()
+  ]
+  assert texts(rows + proofs) == [" ∀", ""]
+  assert texts(rows + proofs[1:]) == [" ∀ 1 of 2", ""]
 
 
 def test_a_proof_counts_if_both_checkers_found_it():
   rows = seeds(100, 100, 100, seeds_asked=3)
   by = lambda seed, **fields: CERTIFIED | {"value": 1, "seed": seed} | fields
-  proof = lambda *proofs: summary.curves([*rows, *proofs])[0].proof
+
+  def proof(*proofs):
+    (cell,) = summary.cells([*rows, *proofs]).itertuples()
+    return tables.proof(cell)
+
   assert proof(by(0), by(1, checkers=["certify"])) == " ∀¹ 2 of 3"
   assert proof(by(0), by(1, checkers=["certify", "second"])) == (
     " ∀ 1 of 3, ∀¹ 1 of 3"
   )
-  (curve,) = summary.curves([*rows, *(by(s) for s in range(3))])
-  assert curve.proof == " ∀¹" and not curve.proved_seeds
-  assert curve.seeds_proved_once == {0, 1, 2}
+  assert proof(*(by(s) for s in range(3))) == " ∀¹"
   # The second alone, or neither.
   assert proof(by(2, value=0, checkers=["second"])) == " ∀¹ 1 of 3"
   assert proof(by(2, value=0)) == proof(by(2, checkers=[])) == ""
+  # What is withdrawn, undecided or not tried no longer counts.
+  for value in (0, None):
+    assert proof(by(0), by(0) | {"value": value, "version": "2"}) == ""
 
 
 def test_who_proved_a_model_is_read_off_both_results():
@@ -238,30 +242,47 @@ def test_who_proved_a_model_is_read_off_both_results():
 # Tables.
 
 
+def lines_of(rows) -> list[list[str]]:
+  """The words of the lines of a run's table, without its head."""
+  return [line.split() for line in tables.run_table(rows).splitlines()[3:]]
+
+
 def test_table_has_a_line_per_seed_and_the_median():
-  head, *lines = tables.run_table([*seeds(80, 100, 90), CERTIFIED]).splitlines()
+  rows = [*seeds(80, 100, 90), CERTIFIED, *seeds(1, 2, 3, stress=True)]
+  rows[-3:] = [x | {"test_set": "zeros"} for x in rows[-3:]]
+  head = tables.run_table(rows)
   assert head.startswith("addition: exact match in % by length in digits;")
-  shown = [line.split()[:4] for line in lines[2:]]
+  shown = [line[:4] for line in lines_of(rows)]
   cells = [("0", "80.0"), ("1", "100.0"), ("2", "90.0"), ("median", "90.0")]
-  assert shown == [["vanilla", "equal", *pair] for pair in cells]
+  assert shown == [
+    *(["vanilla", "equal", *pair] for pair in cells),
+    ["vanilla", "zeros", "median", "2.0"],
+  ]
   bits = tables.run_table([row(bits=20), row(length=60, bits=200)])
   assert "in digits (bits);" in bits and "60 (200)" in bits
   assert tables.run_table([CERTIFIED]) == "no exact match was measured"
 
 
+def test_two_seeds_have_no_median():
+  two = [x | {"seeds_asked": 2} for x in seeds(99, 2)]
+  assert [line[2] for line in lines_of(two)] == ["0", "1"]
+  table = of_task([*two, *seeds(9, 9, method="b")], "addition")
+  assert list(table["6"]) == ["9.0 [4.8]", "99.0, 2.0 [0.4]"]
+
+
 def test_evaluations_at_two_steps_share_no_cell():
   """Evaluated at step 500, trained on, evaluated at step 700."""
   rows = seeds(0, 20, 40) + seeds(100, 90, 100, step=700, stopped_at=600)
-  lines = tables.run_table(rows).splitlines()[3:]
+  lines = lines_of(rows)
   assert len(lines) == 8
-  assert [line.split()[1:] for line in lines if "median" in line] == [
+  assert [line[1:6] for line in lines if "median" in line] == [
     ["step", "500", "equal", "median", "20.0"],
     ["step", "700", "equal", "median", "100.0"],
   ]
-  _, first, second = tables.runs_grid([one | {"run": "a"} for one in rows])
-  assert (first[1], second[1]) == ("vanilla, step 500", "vanilla, step 700")
-  assert first[5:] == ["3", "20.0 (worst 0.0) [0.0]"]
-  assert second[-1].startswith("100.0 (worst 90.0) [8")
+  table = of_task([one | {"run": "a"} for one in rows], "addition")
+  assert list(table["method"]) == ["vanilla, step 500", "vanilla, step 700"]
+  assert list(table["seeds"]) == ["3", "3"] and list(table["n"]) == ["100"] * 2
+  assert table["6"][0] == "20.0 (worst 0.0) [0.0]"
 
 
 def test_tables_say_how_many_of_the_seeds():
@@ -269,23 +290,22 @@ def test_tables_say_how_many_of_the_seeds():
   vanilla = seeds(0, 0, 0, 0, 0, seeds_asked=5)
   abc = seeds(100, 90, method="abc", stage="retrain", seeds_asked=5)
   text = tables.run_table(vanilla + abc)
-  assert "median, 2 of 5 seeds" in text and text.count("median") == 2
-  assert "median, 1 of 5 seeds" in tables.run_table(abc[:1])
-  assert "median" not in tables.run_table([row(seeds_asked=1)])
-  _, *lines = tables.runs_grid(vanilla + abc)
-  assert [line[5] for line in lines] == ["2 of 5", "5"]
+  assert "each, 2 of 5 seeds" in text and text.count("median") == 1
+  table = of_task(vanilla + abc, "addition")
+  assert list(table["seeds"]) == ["2 of 5", "5"]
   rows = [*seeds(50, 60), row(50, length=9), row(0, length=9, seed=1)]
   rows[-1]["value"] = None  # no result: neither a zero nor silent
-  assert tables.runs_grid(rows)[1][-1] == "50.0 [41.4] of 1"
+  table = of_task(rows, "addition")
+  assert table["9"][0] == "50.0 [41.4] of 1"
 
 
 def test_formats_escape_what_they_reserve():
-  grid = [["run", "6"], ["a|b_&_%", "∀ 9.0"]]
+  table = pd.DataFrame({"run": ["a|b_&_%"], "6": ["∀ 9.0"]})
   markdown = "| run | 6 |\n| --- | --- |\n| a\\|b_&_% | ∀ 9.0 |"
-  assert tables.to_markdown(grid) == markdown
-  latex = tables.to_latex(grid, num_names=1)
+  assert tables.to_markdown(table) == markdown
+  latex = tables.to_latex(table)
   assert r"\begin{tabular}{lr}" in latex
-  assert r"a\textbar{}b\_\&\_\% & $\forall$ 9.0 \\" in latex
+  assert r"a|b\_\&\_\% & $\forall$ 9.0 \\" in latex
 
 
 # Measurements.

@@ -52,7 +52,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | {"config", "training", "results"}
   | {"memory", "pretrained"},
   "pretrained": {"errors", "attention", "config", "experiment"},
-  "papers": {"errors", "config", "pipelines", "probes", "results", "origin"},
+  "papers": {"errors", "config", "drawing", "probes", "results", "origin"},
   "main": {"errors", "config", "pipelines", "hosts"}
   | {"compilation", "stopwatch", "pretrained"},
   "__main__": {"main"},

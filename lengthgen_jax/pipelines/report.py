@@ -1,95 +1,100 @@
 """This is --mode=report: it writes tables, figures and a page of results.
 
 It reads every results.jsonl below a folder. report.md, report.tex and
-report.csv hold the tables; report.html is a self-contained page. Figures show
-exact match and (where it was measured) edit distance by length, by repetition
-and by multiplicity, and exact match by every number in the configs that was
-varied.
+report.csv hold the tables, one for each task; report.html is a self-contained
+page. Fields of the config that were set to different values, as by a sweep, are
+columns, and all points have their value in their labels, also those that have
+the default. The file labels.json in the folder, like {"RUN": "what to call
+it"}, gives runs other labels.
 """
 
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
-from lengthgen_jax.config.files import CHANGEABLE
 from lengthgen_jax.errors import UsageError, check, file_errors
 from lengthgen_jax.pretrained import files as pretrained
 from lengthgen_jax.results import figures, html_report, records, tables
 from lengthgen_jax.results.records import of_metric
 
-# Sections and fields of a config that say how a run was saved, called or
-# tested, or where it ran, and its task and seeds, which each row names; the
-# others say how it was trained.
-NOT_TRAINED = (
-  *("checkpoint", "task", "method", "overrides", "seeds"),
-  *CHANGEABLE,
-)
+METRICS = {"em": "exact match", "edit": "edit distance, % of the output"}
 
 
-def run(config: ConfigDict | None, workdir: pathlib.Path) -> int:
-  """Writes the report of all results below a folder, and prints its tables.
+def run(
+  config: ConfigDict | None, workdir: pathlib.Path, *selection: Any
+) -> int:
+  """Writes the report of all results below a folder, and prints its tables;
+  returns the exit code.
 
   Args:
     config: not used, since every run has its own; None if there is none.
     workdir: the folder, of one run or of many.
-
-  Returns:
-    The exit code.
+    *selection: the metric, tasks and lengths of `write_report`.
 
   Raises:
     UsageError: as in `write_report`.
   """
   del config
-  print(write_report(workdir))
+  print(write_report(workdir, *selection))
   print(f"page: {workdir / 'report.html'}")
   return 0
 
 
-def write_report(root: pathlib.Path) -> str:
+def write_report(
+  root: pathlib.Path,
+  metric: str | None = None,
+  tasks: Sequence[str] = (),
+  lengths: Sequence[str] = (),
+) -> str:
   """Writes the report of all results below a folder.
+
+  Args:
+    root: the folder.
+    metric: one of METRICS; None for all.
+    tasks, lengths: those that the report has, () for all.
 
   Returns:
     What report.md has: the tables, and what is missing.
 
   Raises:
-    UsageError: there are no rows of exact match, a file cannot be read or is
-      of another version, results.jsonl has no config.json beside it, or the
-      folder cannot be written.
+    UsageError: there is nothing to report, `metric`, `tasks` or `lengths` name
+      what was not measured, a file cannot be read or is of another version,
+      results.jsonl has no config.json beside it, or the folder cannot be
+      written.
   """
   rows, configs = read_runs(root)
-  unproved = [name for name in configs if is_of_other_model(configs[name])]
-  rows = [
-    row
-    for row in rows
-    if row["metric"] != "certified" or row["run"] not in unproved
-  ]
-  exact_rows, edit_rows = of_metric(rows, "em"), of_metric(rows, "edit")
   check(
-    exact_rows, f"--workdir={root}: no results.jsonl with exact match below it"
+    of_metric(rows, "em"),
+    f"--workdir={root}: no results.jsonl with exact match below it",
   )
-  missing = missing_results(exact_rows, configs)
-  verdict = pretrained.OTHER_MODEL["verdict"]
-  missing += [f"{name}: {verdict}" for name in unproved]
-  run_tables = [tables.runs_grid(rows)]
-  paragraphs = [tables.to_markdown(run_tables[0])]
-  if edit_rows:
-    run_tables.append(tables.runs_grid(rows, "edit"))
-    paragraphs.append("Edit distance, % of the output:")
-    paragraphs.append(tables.to_markdown(run_tables[1]))
+  missing = missing_results(of_metric(rows, "em"), configs)
+  rows = selected(rows, metric, tasks, lengths)
+  rows, varied = with_varied_fields(rows, configs)
+  rows = with_labels(rows, root / "labels.json", configs)
+  paragraphs, latex = [tables.LEGEND], []
+  for task in sorted({row["task"] for row in rows}):
+    fields = varied.get(task, ())
+    for name, what in METRICS.items():
+      cells = tables.cells_of_task(rows, task, name, fields)
+      if len(cells):
+        table, title = tables.named(cells, fields), f"{task}: {what}"
+        paragraphs += [f"## {title}", tables.to_markdown(table)]
+        latex.append(f"% {title}\n{tables.to_latex(table)}")
   paragraphs += [f"Missing: {message}." for message in missing]
   text = "\n\n".join(paragraphs)
-  latex = "\n\n".join(map(tables.to_latex, run_tables))
   with file_errors(f"--workdir={root}: cannot write there"):
     records.write_text(root / "report.md", text + "\n")
-  records.write_text(root / "report.tex", latex + "\n")
+  records.write_text(root / "report.tex", "\n".join(latex))
   records.write_text(root / "report.csv", tables.to_csv(rows))
-  paths = figures.draw(rows, root / "figures")
-  paths += draw_by_field(exact_rows, configs, root / "figures")
+  points = [row | {"method": row["point"]} for row in rows]
+  paths = figures.draw(points, root / "figures")
+  paths += draw_by_field(points, varied, root / "figures")
   title = f"Results below {root.resolve().name}"
-  html = html_report.page(title, rows, missing, paths)
+  html = html_report.page(title, rows, missing, paths, varied)
   records.write_text(root / "report.html", html)
   return text
 
@@ -143,12 +148,8 @@ def seeds_and_lengths(config: dict) -> tuple[set[int], set[int]]:
 
 
 def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
-  """Returns messages that name the seeds and lengths without results.
-
-  Args:
-    rows: rows of exact match of all runs.
-    configs: {run: config}, which say which seeds and lengths a run has.
-  """
+  """Returns messages that name the seeds and lengths without results, given the
+  rows of exact match of all runs, and {run: config}."""
   messages = []
   for name, config in configs.items():
     run_rows = [row for row in rows if row["run"] == name]
@@ -156,111 +157,138 @@ def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
       messages.append(f"{name} has no results yet")
       continue
     seeds, lengths = seeds_and_lengths(config)
-    for stage in sorted({row["stage"] for row in run_rows}):
-      stage_seeds = {row["seed"] for row in run_rows if row["stage"] == stage}
-      if seeds - stage_seeds:
-        text = ", ".join(map(str, sorted(seeds - stage_seeds)))
-        messages.append(f"{name} ({stage}) lacks seeds {text}")
-    missing_lengths = lengths - {row["length"] for row in run_rows}
-    if missing_lengths:
-      text = ", ".join(map(str, sorted(missing_lengths)))
-      messages.append(f"{name} lacks lengths {text}")
+    stages = sorted({row["stage"] for row in run_rows})
+    lacking = [
+      (f"{name} ({x}) lacks seeds", seeds, "seed", {"stage": x}) for x in stages
+    ]
+    lacking.append((f"{name} lacks lengths", lengths, "length", {}))
+    for text, wanted, field, where in lacking:
+      found = {row[field] for row in run_rows if where.items() <= row.items()}
+      if gaps := sorted(wanted - found):
+        messages.append(f"{text} {', '.join(map(str, gaps))}")
   return messages
 
 
-def training_fields(config: dict) -> dict[str, Any]:
-  """Returns {section.field: value} of the fields that a run was trained with;
-  lists are text."""
-  sections = {
-    name: section for name, section in config.items() if name not in NOT_TRAINED
-  }
-  return {
-    field: str(value) if isinstance(value, list) else value
-    for field, value in flatten_dict(sections, sep=".").items()
-  }
+def selected(
+  rows: list[dict],
+  metric: str | None,
+  tasks: Sequence[str],
+  lengths: Sequence[str],
+) -> list[dict]:
+  """Returns the rows that the flags --metric, --tasks and --lengths name, and
+  what is not about a length.
 
-
-def varied_fields(
-  fields_by_run: dict[str, dict], rows: list[dict]
-) -> dict[str, dict[str, Any]]:
-  """Returns {field: {run: value}} of the fields that vary within a method.
-
-  Fields that some of the runs do not have are left out.
-
-  Args:
-    fields_by_run: what `training_fields` returns, by run.
-    rows: rows that name their run and method. A run may have several methods,
-      one for each stage; runs without rows do not count.
+  Raises:
+    UsageError: a flag names what was not measured.
   """
-  methods = {(row["run"], row["method"]) for row in rows}
-  run_names = sorted({run_name for run_name, _ in methods})
-  fields = set.intersection(*(set(fields_by_run[name]) for name in run_names))
+  metrics = [metric] if metric else []
+  wanted = {"metric": metrics, "task": tasks, "length": lengths}
+  for field, values in wanted.items():
+    known = {str(row[field]) for row in rows if row["metric"] in METRICS}
+    names = ", ".join(sorted(known, key=lambda x: (len(x), x)))
+    flag = f"--{field}{'' if field == 'metric' else 's'}"
+    for value in values:
+      check(value in known, f"{flag}: no {value}; choose from {names}")
+    rows = [
+      row
+      for row in rows
+      if not values or row["length"] is None or str(row[field]) in values
+    ]
+  return [row for row in rows if not tasks or row["task"] in tasks]
+
+
+def with_varied_fields(
+  rows: list[dict], configs: dict[str, dict]
+) -> tuple[list[dict], dict[str, list[str]]]:
+  """Returns rows that have the values of the config fields that were varied
+  between the runs of their task; and {task: [field]}.
+
+  A field was varied if one of the runs overrides it and its value differs. It
+  is a field of the rows, and not in their methods. The field "point" is the
+  method with the values of these fields, also where they are the default.
+  """
+  flat = {name: flatten_dict(x, sep=".") for name, x in configs.items()}
   varied = {}
-  for field in sorted(fields):
-    values = {name: fields_by_run[name][field] for name in run_names}
-    method_values = {(method, values[name]) for name, method in methods}
-    if len(method_values) > len({method for _, method in methods}):
-      varied[field] = values
-  return varied
+  for task in {row["task"] for row in rows}:
+    runs = {row["run"] for row in rows if row["task"] == task}
+    names = {
+      text.partition("=")[0]
+      for run in runs
+      for text in configs[run].get("overrides", ())
+    }
+    values = lambda name, runs=runs: {str(flat[run].get(name)) for run in runs}
+    varied[task] = sorted(name for name in names if len(values(name)) > 1)
+  labeled = []
+  for row in rows:
+    overrides = configs[row["run"]].get("overrides", ())
+    base = row["method"].removesuffix(" ".join(["", *overrides]))
+    fields = {
+      name: _plain(flat[row["run"]].get(name)) for name in varied[row["task"]]
+    }
+    others = [x for x in overrides if x.partition("=")[0] not in fields]
+    method = " ".join([base, *others])
+    values = [f"{name}={value}" for name, value in fields.items()]
+    point = " ".join([method, *values])
+    labeled.append(row | {"method": method, "point": point} | fields)
+  return labeled, varied
 
 
-def without_overrides(row: dict, config: dict) -> dict:
-  """Returns a row whose method does not name the fields that the command line
-  set: "vanilla data.size=9" is "vanilla".
+def _plain(value: object) -> object:
+  """Returns a config's value as a number or as text."""
+  return value if type(value) in (int, float) else str(value)
 
-  Args:
-    row: a row of results.
-    config: the config of its run.
+
+def with_labels(
+  rows: list[dict], path: pathlib.Path, configs: dict[str, dict]
+) -> list[dict]:
+  """Returns rows whose methods and points are their runs' in labels.json.
+
+  Raises:
+    UsageError: the file cannot be read, or names a run that does not exist.
   """
-  overrides = " ".join(["", *config.get("overrides", ())])
-  return row | {"method": row["method"].removesuffix(overrides)}
+  if not path.exists():
+    return rows
+  with file_errors(f"{path}: cannot be read"):
+    labels = json.loads(path.read_text(encoding="utf-8"))
+  texts = isinstance(labels, dict) and [*labels.values()]
+  check(
+    texts is not False and all(isinstance(x, str) for x in texts),
+    f'{path}: must be like {{"RUN": "label"}}',
+  )
+  for name in labels:
+    check(
+      name in configs,
+      f"{path}: no run {name!r}; choose from {', '.join(configs)}",
+    )
+  return [
+    row | dict.fromkeys(("method", "point"), labels[row["run"]])
+    if row["run"] in labels
+    else row
+    for row in rows
+  ]
 
 
 def draw_by_field(
-  rows: list[dict], configs: dict[str, dict], folder: pathlib.Path
+  rows: list[dict], varied: dict[str, list[str]], folder: pathlib.Path
 ) -> list[pathlib.Path]:
-  """Draws exact match against every number that varies within a method.
+  """Draws exact match against every number that was varied, and returns the
+  paths of the figures.
 
   A curve joins the runs that differ in that number alone.
-
-  Args:
-    rows: rows of exact match of all runs.
-    configs: {run: config}.
-    folder: where the figures are written.
-
-  Returns:
-    The paths of the figures.
   """
-  fields_by_run = {
-    name: training_fields(config) for name, config in configs.items()
-  }
-  rows = [
-    without_overrides(row, configs[row["run"]])
-    for row in rows
-    if figures.varied_by(row) == "length"
-  ]
   paths = []
-  for (task, width), group in figures.by_task_and_width(rows).items():
-    fields = varied_fields(fields_by_run, group)
-    for field, values in fields.items():
-      if not {type(value) for value in values.values()} <= {int, float}:
-        continue
-      rows_by_curve = {}
-      for row in group:
-        other_fields = [
-          f"{name.rpartition('.')[2]}={by_run[row['run']]}"
-          for name, by_run in fields.items()
-          if name != field
-        ]
-        method = ", ".join([row["method"], *other_fields])
-        row = row | {field: values[row["run"]], "method": method}
-        rows_by_curve.setdefault((row["test_set"], method), []).append(row)
-      rows_by_test_set = {}
-      for (test_set, _), curve_rows in sorted(rows_by_curve.items()):
-        if len({row[field] for row in curve_rows}) > 1:
-          rows_by_test_set.setdefault(test_set, []).extend(curve_rows)
-      for test_set, set_rows in rows_by_test_set.items():
-        path = folder / f"{task}_{width}_{test_set}_by_{field}.png"
-        title = f"{task}, width={width}, test set: {test_set}"
-        paths.append(figures.by_field(set_rows, path, title, field))
+  for task, fields in varied.items():
+    for field in fields:
+      by_test_set = {}
+      for row in of_metric(rows, "em"):
+        if row["task"] == task and figures.varied_by(row) == "length":
+          other = row["method"].replace(f" {field}={row[field]}", "")
+          by_test_set.setdefault(row["test_set"], []).append(
+            row | {"method": other}
+          )
+      for test_set, group in by_test_set.items():
+        if all(isinstance(row[field], int | float) for row in group):
+          path = folder / f"{task}_{test_set}_by_{field}.png"
+          title = f"{task}, test set: {test_set}"
+          paths.append(figures.by_field(group, path, title, field))
   return paths

@@ -1,0 +1,122 @@
+"""This module reads and writes the archive of result rows in docs/results/rows.
+
+Each file holds one run. Its first line, the header, has all that is needed to
+reproduce the rows. Each further line holds rows that agree in stage, seed,
+metric and the names of their fields: what they share, and a table of the rest.
+"""
+
+import pathlib
+from typing import Any, NamedTuple
+
+from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.results import records
+
+# The metrics whose rows are archived, besides those of probes.
+METRICS = ("em", "edit", "frontier", "certified")
+HEADER = (
+  "machine",  # processor, cores and device
+  "versions",  # of lengthgen_jax, of the libraries and of Python
+  "commit",  # ends in -dirty if code was changed
+  "run",  # the name of the run
+  "command",  # the arguments of `lengthgen` in the run's first command
+  "config",  # the whole config
+  "date",  # the day on which the run ended
+  "seconds",  # how long it took; None if that was not measured
+)
+# The width of rows whose operands have natural width in tests alone: their
+# training had other widths (the longest operand's), as the config's data.widths
+# says, a field that later versions do not have.
+NATURAL_IN_TESTS = "natural in tests"
+
+
+class ArchivedRun(NamedTuple):
+  """The header ({field: value} of HEADER) and the rows of an archived run, each
+  with the run's name as field "run"."""
+
+  header: dict[str, Any]
+  rows: list[dict]
+
+  @property
+  def probes(self) -> list[dict]:
+    """Returns those of the rows that are of probes."""
+    return [row for row in self.rows if is_probe(row)]
+
+
+Archive = dict[str, ArchivedRun]  # by the run's name
+
+
+def is_probe(row: dict) -> bool:
+  """Returns whether a row is of a probe, that is, from a probes.jsonl."""
+  return "part" in row
+
+
+def natural_in_tests(header: dict[str, Any]) -> bool:
+  """Returns whether a run has natural width in its tests alone."""
+  data = header["config"].get("data", {})
+  return data.get("width") == "natural" and "widths" in data
+
+
+def write_run(
+  path: pathlib.Path, rows: list[dict], header: dict[str, Any]
+) -> None:
+  """Writes the file of a run: of a results.jsonl the rows of METRICS, and those
+  of a probes.jsonl."""
+  groups = {}
+  for row in rows:
+    if row["metric"] in METRICS or is_probe(row):
+      key = row["stage"], row["metric"], row["seed"], tuple(sorted(row))
+      groups.setdefault(key, []).append(row)
+  lines = [header]
+  for group in groups.values():
+    shared = {
+      name: value
+      for name, value in group[0].items()
+      if all(row[name] == value for row in group)
+    }
+    names = [name for name in group[0] if name not in shared]
+    table = [[row[name] for name in names] for row in group]
+    lines.append({"shared": shared, "columns": names, "rows": table})
+  records.write(path, lines)
+
+
+def read_run(path: pathlib.Path) -> ArchivedRun:
+  """Returns the archived run in a file.
+
+  Raises:
+    UsageError: the file is missing or not in the format of this version.
+  """
+  header, *groups = records.read(path) or [{}]
+  missing = set(HEADER) - set(header if isinstance(header, dict) else ())
+  hint = "another version wrote it"
+  check(
+    not missing,
+    f"{path}: its header lacks {', '.join(sorted(missing))}; {hint}",
+  )
+  run_rows = []
+  for number, group in enumerate(groups, start=2):
+    try:
+      rows = [
+        group["shared"] | dict(zip(group["columns"], values, strict=True))
+        for values in group["rows"]
+      ]
+    except (KeyError, TypeError, ValueError) as error:
+      raise UsageError(
+        f"{path}: line {number} holds no table of rows; {hint}"
+      ) from error
+    for row in map(records.completed, rows):
+      flaw = records.flaw(row)
+      check(not flaw, f"{path}: a row of line {number} {flaw}; {hint}")
+      run_rows.append(row | {"run": header["run"]})
+  if natural_in_tests(header):
+    run_rows = [
+      # Only numbers are padded; their rows have a slack.
+      row if row["slack"] is None else row | {"width": NATURAL_IN_TESTS}
+      for row in run_rows
+    ]
+  return ArchivedRun(header, run_rows)
+
+
+def read_archive(folder: pathlib.Path) -> Archive:
+  """Returns the runs of all .jsonl files in a folder, {} if there is none."""
+  runs = map(read_run, sorted(folder.glob("*.jsonl")))
+  return {run.header["run"]: run for run in runs}
