@@ -211,6 +211,8 @@ def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
   config = default_config(str(saved.get("task", "addition"))).lock()
   prefix = f"{path} is of another version:"
   for name, value in leaves(saved):
+    if name.startswith("bench."):  # says nothing about the trained model
+      continue
     value = tuple(value) if isinstance(value, list) else value
     try:
       config.update_from_flattened_dict({name: value})
