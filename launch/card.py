@@ -295,7 +295,10 @@ def relative_difference(x: Any, y: Any) -> float:
   They have one scale because some gradients are zero but for rounding: softmax
   does not depend on the key's bias.
   """
-  x, y = (np.concatenate([*map(np.ravel, jax.tree.leaves(z))]) for z in (x, y))
+  x, y = (
+    np.concatenate([np.asarray(leaf, float).ravel() for leaf in leaves])
+    for leaves in map(jax.tree.leaves, (x, y))
+  )
   return float(np.abs(x - y).max() / np.abs(y).max())
 
 

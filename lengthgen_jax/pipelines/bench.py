@@ -134,12 +134,15 @@ def training_steps(
   @jax.jit
   def train(learned: tuple, rounds: int) -> tuple:
     def train_round(index: jax.Array, learned: tuple) -> tuple:
+      params, opt_state = learned
       for step_spec in experiment.step_specs:
         # The round stands for the step: which examples are drawn does not
         # change the time.
         batches = draw_batches(spec, step_spec, jnp.int32(0), index)
-        *learned, _ = train_step(spec, step_spec, *learned, batches, scaffold)
-      return tuple(learned)
+        params, opt_state, _ = train_step(
+          spec, step_spec, params, opt_state, batches, scaffold
+        )
+      return params, opt_state
 
     return jax.lax.fori_loop(0, rounds, train_round, learned)
 
