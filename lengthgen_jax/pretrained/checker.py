@@ -120,6 +120,7 @@ def check_config(config):
   has_encoder &= model["num_encoder_layers"] != 0
   require(not has_encoder, "model.num_encoder_layers: there is an encoder")
   require(config["bias"]["closed"] <= -1e5, "bias.closed: rows see every key")
+  require(config["data"]["width"] == "natural", "inputs have a fixed width")
   require(config["hints"] == [], "hints: the model has heads for them")
   is_one = len(seeds) == 1 and type(seeds[0]) is int
   require(is_one, f"seeds={seeds}: the proof is of one")
