@@ -419,8 +419,9 @@ class Products(Sequences):
     self.min_last_column = 1
     self.directions = [(0, -1, 1, 0), (-1, 0, 1, 0)]  # along j and along digits
 
-  def sequence(self, n, m):
+  def sequence(self, last_column, num_rows):
     """Returns the Tokens of prompt and output of N and M digits."""
+    n, m = last_column, num_rows
     a = [self.marks[0], *(("in", 0, p) for p in reversed(range(n)))]
     b = [self.marks[1], *(("in", 1, p) for p in reversed(range(m)))]
     cells = itertools.product(range(m), range(n + 1))
@@ -768,7 +769,7 @@ class Contexts:
       covered = set(fixed).union(*(variables for _, variables in columns))
       others = [str(name) for name in names if name not in covered]
       require(not others, f"a row sees what its columns do not have: {others}")
-      accepting = np.float32(task.transducers[digit].accepting)
+      accepting = task.transducers[digit].accepting.astype(np.float32)
       num_codes = self.radix ** len(index_of) * len(accepting)
       require(num_codes < 1 << 63, f"a row sees too many tokens: {len(names)}")
       constants = [x for x in (fixed | known).items() if x[0] in index_of]
@@ -820,8 +821,9 @@ class Contexts:
     most about BATCH_SIZE at a time. If they are more, they are divided by the
     token of one more variable, in the order in which columns are read."""
     codes = [self.run(plan, tokens) for plan in plans]
-    if all(x is not None for x in codes):
-      yield distinct(np.concatenate(codes))
+    found = [x for x in codes if x is not None]
+    if len(found) == len(codes):
+      yield distinct(np.concatenate(found))
       return
     read = (step.variables for plan in plans for step in plan.steps)
     given = {None, *(v for v, _ in tokens)}
@@ -835,7 +837,8 @@ class Contexts:
     for row_class, names, plans in rows:
       tokens = code // self.radix ** np.arange(len(names) + 1) % self.radix
       given = [*enumerate(tokens.tolist())]
-      if any(code in self.run(plan, given) for plan in plans):
+      found = (self.run(plan, given) for plan in plans)
+      if any(x is not None and code in x for x in found):
         pairs = zip(names, tokens, strict=False)  # without the target
         return row_class, " ".join(f"{name}={token}" for name, token in pairs)
     raise AssertionError("a context of no row")
@@ -953,7 +956,9 @@ class Model:
     flat = kernel.reshape(len(kernel), -1)
     y = (x @ flat).reshape(-1, *bias.shape) + bias
     # In float32, whose own error is far below one part in a thousand.
-    products = 1.001 * (np.float32(np.abs(x)) @ np.float32(np.abs(flat)))
+    products = 1.001 * (
+      np.abs(x).astype(np.float32) @ np.abs(flat).astype(np.float32)
+    )
     products = products + np.float64(e[:, None] * l2(flat.T))
     size = products.reshape(-1, *bias.shape) + size
     # Further roundings: bias 1, the norm's scale and bias 2, query's scale 2.
@@ -1065,8 +1070,8 @@ class Model:
     if is_tight:
       norms = [np.linalg.norm((wi * d) @ wo, 2) for d in slope_midpoint]
     else:  # in float32, whose own error is `extra`
-      products = np.float32((wi.T @ wi) * (wo @ wo.T))
-      slopes = np.float32(slope_midpoint)
+      products = ((wi.T @ wi) * (wo @ wo.T)).astype(np.float32)
+      slopes = slope_midpoint.astype(np.float32)
       squares = np.einsum("uh,uh->u", slopes @ products, slopes).astype(float)
       extra = gamma(2 * len(wo) + 8) * (slope_midpoint @ norms_product) ** 2
       norms = np.sqrt(np.maximum(squares, 0) + extra)

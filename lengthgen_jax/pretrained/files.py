@@ -178,7 +178,7 @@ def check_form(
   )
   if lines:
     meta = file.check_lines(f"{path}: {file.LINES_PREFIX}", lines)
-    seeds = config.get("seeds")
+    seeds = config.get("seeds") or []
     check(
       set(meta) == {"seeds", "sites"} and len(meta["seeds"]) == 1 == len(seeds),
       f"{path}: lines/meta: must have one seed, sites, and nothing else",

@@ -19,6 +19,7 @@ import numpy as np
 from lengthgen_jax.errors import check
 from lengthgen_jax.pretrained import checker
 from lengthgen_jax.tasks.multiply_long import MultiplyLong, RunningSum
+from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import Size, Task
 
 LENGTHS = (1, 2, 5)  # of the examples that a table is compared with
@@ -46,7 +47,7 @@ def table(task: Task) -> dict[str, Any] | None:
   ]
   has_marks = task.end is not None
   marks = [task.start]
-  if has_marks and task.operands == 2:
+  if isinstance(task, NumberTask) and task.operands == 2:
     marks.append(int(task.encode(task.operator)[0]))
   data = {
     "layout": "grid" if is_grid else "sequence",
@@ -106,7 +107,7 @@ def check_examples(task: Task, data: dict[str, Any], length: int) -> None:
 
 def values_of(data, layout, items, num_columns) -> dict[tuple, int]:
   """Returns {variable: token} of an example, given its items [operands, n]."""
-  values = {
+  values: dict[tuple, int] = {
     ("in", k, p): token
     for k, digits in enumerate(items)
     for p, token in enumerate(digits)
