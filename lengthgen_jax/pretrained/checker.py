@@ -41,7 +41,7 @@ bias.scale=1.0 bias.closed= bias.window= bias.sides= bias.windowed_encoder="""
 # What else a config may have: sections of tasks, and what has no effect.
 OTHERS = """task seeds hints data method overrides registered_by pretrained mesh
 compile_cache mixing initial train checkpoint calibration abc retrain finetune
-certify prune probe bench eval arithmetic multiply_long sort increment modular
+certify probe bench eval arithmetic multiply_long sort increment modular
 permutations dyck copying mqmtar"""
 Line = namedtuple("Line", "row_segment segment anchor matrix intercept value")
 # By field of lines, as they are in the file: the type, and the number of axes
@@ -120,6 +120,7 @@ def check_config(config):
   has_encoder &= model["num_encoder_layers"] != 0
   require(not has_encoder, "model.num_encoder_layers: there is an encoder")
   require(config["bias"]["closed"] <= -1e5, "bias.closed: rows see every key")
+  require(config["data"]["width"] == "natural", "inputs have a fixed width")
   require(config["hints"] == [], "hints: the model has heads for them")
   is_one = len(seeds) == 1 and type(seeds[0]) is int
   require(is_one, f"seeds={seeds}: the proof is of one")
@@ -768,7 +769,7 @@ class Contexts:
       covered = set(fixed).union(*(variables for _, variables in columns))
       others = [str(name) for name in names if name not in covered]
       require(not others, f"a row sees what its columns do not have: {others}")
-      accepting = np.asarray(task.transducers[digit].accepting, np.float32)
+      accepting = task.transducers[digit].accepting.astype(np.float32)
       num_codes = self.radix ** len(index_of) * len(accepting)
       require(num_codes < 1 << 63, f"a row sees too many tokens: {len(names)}")
       constants = [x for x in (fixed | known).items() if x[0] in index_of]
@@ -820,9 +821,9 @@ class Contexts:
     most about BATCH_SIZE at a time. If they are more, they are divided by the
     token of one more variable, in the order in which columns are read."""
     codes = [self.run(plan, tokens) for plan in plans]
-    known = [x for x in codes if x is not None]
-    if len(known) == len(codes):
-      yield distinct(np.concatenate(known))
+    found = [x for x in codes if x is not None]
+    if len(found) == len(codes):
+      yield distinct(np.concatenate(found))
       return
     read = (step.variables for plan in plans for step in plan.steps)
     given = {None, *(v for v, _ in tokens)}
@@ -836,8 +837,8 @@ class Contexts:
     for row_class, names, plans in rows:
       tokens = code // self.radix ** np.arange(len(names) + 1) % self.radix
       given = [*enumerate(tokens.tolist())]
-      runs = (self.run(plan, given) for plan in plans)
-      if any(codes is not None and code in codes for codes in runs):
+      found = (self.run(plan, given) for plan in plans)
+      if any(x is not None and code in x for x in found):
         pairs = zip(names, tokens, strict=False)  # without the target
         return row_class, " ".join(f"{name}={token}" for name, token in pairs)
     raise AssertionError("a context of no row")

@@ -19,13 +19,14 @@ import numpy as np
 from lengthgen_jax.errors import check
 from lengthgen_jax.pretrained import checker
 from lengthgen_jax.tasks.multiply_long import MultiplyLong, RunningSum
-from lengthgen_jax.tasks.task import Size
+from lengthgen_jax.tasks.numbers import NumberTask
+from lengthgen_jax.tasks.task import Size, Task
 
 LENGTHS = (1, 2, 5)  # of the examples that a table is compared with
 EXAMPLES = 30  # of each length
 
 
-def table(task: Any) -> dict[str, Any] | None:
+def table(task: Task) -> dict[str, Any] | None:
   """Returns the table of a task; None if it has no transducer, or its operands
   alternate.
 
@@ -46,7 +47,7 @@ def table(task: Any) -> dict[str, Any] | None:
   ]
   has_marks = task.end is not None
   marks = [task.start]
-  if has_marks and task.operands == 2:
+  if isinstance(task, NumberTask) and task.operands == 2:
     marks.append(int(task.encode(task.operator)[0]))
   data = {
     "layout": "grid" if is_grid else "sequence",
@@ -66,7 +67,7 @@ def table(task: Any) -> dict[str, Any] | None:
   return data
 
 
-def check_examples(task: Any, data: dict[str, Any], length: int) -> None:
+def check_examples(task: Task, data: dict[str, Any], length: int) -> None:
   """Checks that random examples of a length are laid out as the table says, and
   have its outputs.
 
