@@ -41,7 +41,7 @@ bias.scale=1.0 bias.closed= bias.window= bias.sides= bias.windowed_encoder="""
 # What else a config may have: sections of tasks, and what has no effect.
 OTHERS = """task seeds hints data method overrides registered_by pretrained mesh
 compile_cache mixing initial train checkpoint calibration abc retrain finetune
-certify probe bench eval arithmetic multiply_long sort increment modular
+certify prune probe bench eval arithmetic multiply_long sort increment modular
 permutations dyck copying mqmtar"""
 Line = namedtuple("Line", "row_segment segment anchor matrix intercept value")
 # By field of lines, as they are in the file: the type, and the number of axes
