@@ -130,7 +130,7 @@ def proved_by(certificate: dict | None, second: dict | None) -> list[str]:
   Args:
     certificate: the certificate of --mode=certify, whose "value" is 1 if it
       proved the model; None if there is none.
-    second: what `checker.prove_or_refuse` returned, whose "verdict" is then
+    second: what `checker.prove` returned, whose "verdict" is then
       "proved"; None if it was not run.
   """
   verdicts = (
