@@ -27,6 +27,7 @@ CONDITIONS = {
   "leak": False,
   "normalizer": "softmax",
   "segments": False,
+  "prune": False,
   "config_hash": "0badcafe",
   "version": "1",
 }

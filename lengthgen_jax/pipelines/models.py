@@ -1,5 +1,7 @@
 """This is --mode=models: it lists the models that come with the package."""
 
+import pandas as pd
+
 from lengthgen_jax.pretrained import files
 from lengthgen_jax.results import records, tables
 
@@ -12,20 +14,16 @@ def run() -> int:
 
 def table(cards: list[dict]) -> str:
   """Returns a Markdown table of the models that cards (NAME.json) describe."""
-  grid = [["name", "task", "family", "parameters", "proof", "margin"]]
+  lines = []
   for card in cards:
     margin = smallest_margin(card)
-    grid.append(
-      [
-        card["name"],
-        card["task"],
-        card["family"],
-        f"{card['parameters']:,}",
-        proof(card),
-        "" if margin is None else f"{margin:.3g}",
-      ]
-    )
-  return tables.to_markdown(grid)
+    line = {name: card[name] for name in ("name", "task", "family")} | {
+      "parameters": f"{card['parameters']:,}",
+      "proof": proof(card),
+      "margin": "" if margin is None else f"{margin:.3g}",
+    }
+    lines.append(line)
+  return tables.to_markdown(pd.DataFrame(lines))
 
 
 def proof(card: dict) -> str:
