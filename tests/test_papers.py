@@ -82,7 +82,7 @@ def test_every_run_of_both_sizes_builds():
     is_proved = run.mode == "abc" or run.certify or config.finetune.rounds > 0
     assert is_proved == (flag in run.commands("w")[0])
     certified += [run.name] * run.certify
-  widths = {"paper": {128, 256, 512, 1024}, "cpu": {32, 64, 128}}
+  widths = {"paper": {128, 256, 512, 1024}, "cpu": {32, 64, 128, 512}}
   for size in SIZES:
     assert {width for width, other in sizes if other == size} == widths[size]
   assert len(RUNS) > 150
