@@ -119,6 +119,7 @@ def test_every_field_changes_what_a_run_is_made_of(field):
 # Where a field with a condition changes nothing, and where it does. The second
 # stage of ABC has no positions, no encoder, and a bias from a file.
 NOTHING = {
+  "prune.margin_share": {"prune.enabled": False},
   "model.num_encoder_layers": {"model.kind": "decoder_only"},
   "model.norm_kind": {"model.norm": "none"},
   "positions.source_anchor": {"model.kind": "decoder_only"},

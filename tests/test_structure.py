@@ -51,7 +51,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | READ
   | {"config", "training", "results"}
   | {"memory", "pretrained"},
-  "pretrained": {"errors", "attention", "config", "experiment"},
+  "pretrained": {"errors", "attention", "config", "experiment", "tasks"},
   "papers": {"errors", "config", "drawing", "probes", "results", "origin"},
   "main": {"errors", "config", "pipelines", "hosts"}
   | {"compilation", "stopwatch", "pretrained"},
