@@ -6,6 +6,7 @@ import itertools
 import math
 import pathlib
 import re
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,8 @@ def curves(
   for curve in names.itertuples():
     asked = f" ({curve.asked} seeds)" if " of " in curve.asked else ""
     style: dict[str, Any] = styles[curve.curve]
-    axes[0].plot([], [], label=curve.name + asked, **style)
+    name = textwrap.fill(curve.name + asked, 50)
+    axes[0].plot([], [], label=name, **style)
   handles = axes[0].get_legend_handles_labels()
   figure.legend(*handles, fontsize=8, loc="outside right center")
   figure.suptitle(f"{title}\n{BAND}", fontsize=8)
