@@ -59,7 +59,7 @@ def test_the_median_of_the_calls_after_the_first_counts(monkeypatch):
 
 def test_one_command_times_what_its_config_does(tmp_path, monkeypatch):
   proofs = []
-  monkeypatch.setattr(checker, "prove", proofs.append)
+  monkeypatch.setattr(checker, "prove_file", proofs.append)
   done = command.inside(
     command.TINY,
     "--mode=bench",
