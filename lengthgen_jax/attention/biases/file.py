@@ -140,10 +140,10 @@ def check_lines(what: str, arrays: dict[str, np.ndarray]) -> dict:
   They are `schema`, an int32; `meta`, a text of JSON that names the seeds and
   the sites; and for one or more sites all fields of SiteLines: int32, but
   `value` float32 and finite, `valid` and `transparent` bool. All fields of a
-  site have
-  the leading shape [R, N or 1, H, K] of its `valid` (`transparent` the same
-  without K), whatever numpy would broadcast. Entries of `matrix` are below 2^8
-  in size, those of `intercept` below 2^24, so that no index of a key overflows.
+  site have the leading shape [R, N or 1, H, K] of its `valid` (`transparent`
+  the same without K), whatever numpy would broadcast. Entries of `matrix` are
+  below 2^8 in size, those of `intercept` below 2^24, so that no index of a key
+  overflows.
 
   Args:
     what: names the file and the place in it, at the beginning of a message.
@@ -152,6 +152,11 @@ def check_lines(what: str, arrays: dict[str, np.ndarray]) -> dict:
   Raises:
     UsageError: they have not, or there are others.
   """
+  schema = arrays.get("schema", np.array(0))
+  check(
+    (schema.dtype, schema.shape) == (np.int32, ()) and schema == SCHEMA,
+    f"{what}schema {schema}, this program reads {SCHEMA}; calibrate again",
+  )
   meta = arrays.get("meta", np.array(0))
   is_text = meta.dtype.kind == "U" and not meta.shape
   check(is_text, f"{what}meta: is no text")
@@ -163,11 +168,6 @@ def check_lines(what: str, arrays: dict[str, np.ndarray]) -> dict:
     isinstance(meta.get("seeds"), list) and isinstance(meta.get("sites"), dict)
   )
   check(is_meta, f"{what}meta: has no seeds, or no sites")
-  schema = arrays.get("schema", np.array(0))
-  check(
-    (schema.dtype, schema.shape) == (np.int32, ()) and schema == SCHEMA,
-    f"{what}schema {schema}, this program reads {SCHEMA}; calibrate again",
-  )
   types = {"value": np.float32, "valid": np.bool_, "transparent": np.bool_}
   limits = {"matrix": 1 << 8, "intercept": 1 << 24, "value": np.inf}
   known = {"schema", "meta"}
