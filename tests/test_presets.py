@@ -69,12 +69,15 @@ def test_presets_of_the_package_are_found_from_any_folder(
   monkeypatch.chdir(tmp_path)
   expected = arithmetic.get_config("addition")
   for spec in ("arithmetic.py:addition", "configs/arithmetic.py:addition"):
-    assert files.load_config(spec) == expected
+    assert files.load_config(spec).to_dict() == expected.to_dict()
   with pytest.raises(UsageError, match="no file other/arithmetic.py"):
     files.load_config("other/arithmetic.py:addition")
   # A file that is there comes first; a relative path is one beside the caller.
-  (tmp_path / "arithmetic.py").write_text("get_config = lambda: 'mine'")
-  assert files.load_config("arithmetic.py") == "mine"
+  (tmp_path / "arithmetic.py").write_text(
+    "from lengthgen_jax.config import default_config\n"
+    "get_config = lambda: default_config('sort')\n"
+  )
+  assert files.load_config("arithmetic.py").task == "sort"
   (tmp_path / "caller.py").write_text(
     "from lengthgen_jax.config import load_presets\n"
     "mine = load_presets('arithmetic.py')\n"
@@ -83,7 +86,7 @@ def test_presets_of_the_package_are_found_from_any_folder(
   (tmp_path / "elsewhere").mkdir()
   monkeypatch.chdir(tmp_path / "elsewhere")
   caller = files.load_presets(tmp_path / "caller.py")
-  assert caller.mine.get_config() == "mine" and caller.own.HINTS
+  assert caller.mine.get_config().task == "sort" and caller.own.HINTS
   with pytest.raises(UsageError, match="load_presets: no file unknown.py"):
     files.load_presets("unknown.py")
 
