@@ -42,7 +42,7 @@ def test_every_test_set_has_rows_and_figures(sorting):
     *(("repeats_3x1", 4), ("repeats_3x1", 8), ("repeats_3x2", 8)),
   }
   names = {
-    f"sort_natural_{metric}_by_{what}.png"
+    f"sort_{metric}_by_{what}.png"
     for metric in ("em", "edit")
     for what in ("length", "repetition")
   }
@@ -59,7 +59,7 @@ def test_report_joins_runs(sorting):
   assert report.stdout == f"{text}page: {page}\n" and page.exists()
   figures = {path.name for path in (workdir.parent / "figures").iterdir()}
   assert figures == {
-    f"sort_natural_{metric}_by_{what}.png"
+    f"sort_{metric}_by_{what}.png"
     for metric in ("em", "edit")
     for what in ("length", "repetition")
   }
