@@ -2,7 +2,6 @@
 takes, and the memory of devices, in bytes."""
 
 import os
-import pathlib
 from typing import Any
 
 import jax
@@ -23,16 +22,6 @@ def device_bytes() -> int:
   statistics = jax.local_devices()[0].memory_stats() or {}
   pages = os.sysconf("SC_PHYS_PAGES") // jax.local_device_count()
   return statistics.get("bytes_limit", pages * os.sysconf("SC_PAGE_SIZE"))
-
-
-def free_bytes() -> float:
-  """Returns the free bytes of memory of the first device, inf if unknown."""
-  if statistics := jax.local_devices()[0].memory_stats():
-    return statistics["bytes_limit"] - statistics["bytes_in_use"]
-  file = pathlib.Path("/proc/meminfo")
-  lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-  available = [line.split()[1] for line in lines if "MemAvailable" in line]
-  return 1024.0 * int(available[0]) if available else float("inf")
 
 
 def attention_bytes(

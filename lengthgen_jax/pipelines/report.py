@@ -67,6 +67,12 @@ def write_report(
       written.
   """
   rows, configs = read_runs(root)
+  unproved = [name for name in configs if is_of_other_model(configs[name])]
+  rows = [
+    row
+    for row in rows
+    if row["metric"] != "certified" or row["run"] not in unproved
+  ]
   check(
     of_metric(rows, "em"),
     f"--workdir={root}: no results.jsonl with exact match below it",
