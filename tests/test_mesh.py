@@ -215,7 +215,7 @@ def test_a_checkpoint_of_other_seeds_is_refused(tmp_path):
     with pytest.raises(UsageError) as refusal:
       use(other)
     line = str(refusal.value)
-    assert line.endswith("is of seeds [3, 1, 4, 5] and not of [3, 1, 4, 6]")
+    assert line.endswith("is of seeds [3, 1, 4, 5] and not [3, 1, 4, 6]")
 
 
 # Devices of other platforms.
