@@ -120,8 +120,8 @@ MUON = MUON_TRAINING | {
   "finetune.learning_rate": 0.01,
   "retrain.train.learning_rate": 0.03,
   "retrain.train.batch_size": 64,
-  # With smaller weights there is less rounding: both checkers prove five of
-  # five seeds of N×1, and one without weight decay.
+  # With smaller weights there is less rounding: five of five seeds of N×1
+  # are proved, and one without weight decay.
   "retrain.train.weight_decay": 0.6,
 }
 MUON_BY_TASK = {

@@ -38,7 +38,7 @@ ABC = arithmetic.DECODER_ONLY | {
   "train.target_exact_match": 0.995,
   "calibration.lengths": (8, 9, 10),
   # With smaller weights there is less rounding: the largest bound on it that
-  # pretrained/checker.py finds falls from 18 to 0.75. Margins are about 10.
+  # proofs/checker.py finds falls from 18 to 0.75. Margins are about 10.
   "retrain.train.weight_decay": 1.0,
   "finetune.rounds": 3,
   "eval.lengths": (10, 20, 100, 1000),

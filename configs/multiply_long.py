@@ -54,9 +54,6 @@ FINETUNE = {
   "finetune.rate_decay": 0.7,
   "finetune.share": 0.3,
   "certify.exhaustive": False,
-  # Many margins are below the first bounds on rounding, so any number of
-  # contexts may be bounded again, more tightly.
-  "certify.max_refined": 10**9,
 }
 # The rarest contexts are those of the largest and the smallest carries.
 EXTREMES = {"multiply_long.extreme_share": 0.5}

@@ -386,7 +386,7 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
     old: the archived rows of all seeds.
     new: the reproduced rows.
     exact: whether every row must have the same value and number of samples, and
-      every certificate the same margin, rounding and checkers. If not, each
+      every certificate the same margin and rounding. If not, each
       exact match alone must agree with those of all archived seeds under the
       same conditions (`agrees`).
   """
@@ -412,7 +412,7 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
     elif exact:
       messages += [
         f"{text}: {name}={row[name]} in the archive, {new_row[name]} now"
-        for name in ("value", "n", "margin", "rounding", "checkers")
+        for name in ("value", "n", "margin", "rounding")
         if row.get(name) != new_row.get(name)
       ]
     else:

@@ -522,17 +522,13 @@ TRAINING_FIELDS = {
 READING_FIELDS = {
   # proofs for every length (--mode=certify)
   "certify": {
-    "max_cases": Field(1e9, POSITIVE),  # more cases are not tried
-    # whether cases are tried after the first receptive field with wrong ones
+    "max_contexts": Field(10**7, POSITIVE),  # a model with more is not tried
+    # whether a wrong model's contexts are tried after the first receptive field
+    # with wrong ones
     "exhaustive": True,
-    # the most cases of a receptive field whose rounding is bounded again, more
-    # tightly and in 20 times the time; 10^9 bounds that of every right model
-    # that can be bounded
-    "max_refined": Field(20_000, NOT_NEGATIVE),
-    # whether pretrained/checker.py, which shares no code with the first
-    # checker, is asked too about models that are proved; it takes up to a
-    # minute for each seed, five of N×M
-    "second_checker": False,
+    # whether the program is tried on whole inputs with the contexts of every
+    # model that is proved, at most 100,000; it takes up to a minute a seed
+    "second_opinion": False,
   },
   # before a model is certified, lines of its bias that it does not need are
   # closed, so that there are fewer cases

@@ -2,6 +2,8 @@
 input texts."""
 
 import dataclasses
+import functools
+import hashlib
 import inspect
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -93,6 +95,21 @@ class Model:
   diverged: bool = False
   em: float = 0.0
   mesh: Mesh = SINGLE_DEVICE
+
+  @functools.cached_property
+  def checksum(self) -> str:
+    """A checksum of all that a certificate depends on: the parameters and the
+    scaffold by value, and the settings of the model, its task and its bias. It
+    has 16 hexadecimal digits."""
+    digest, experiment = hashlib.sha256(), self.experiment
+    settings = experiment.kind, experiment.model.config, experiment.task
+    width = experiment.fixed_width
+    digest.update(repr((*settings, experiment.bias, width)).encode())
+    trees = self.params, self.scaffold
+    for path, leaf in jax.tree_util.tree_leaves_with_path(trees):
+      digest.update(jax.tree_util.keystr(path).encode())
+      digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()[:16]
 
   @property
   def sparse_plan(self) -> SparsePlan | None:
@@ -192,6 +209,13 @@ class Model:
     is_right = np.ones(batch.target.shape, bool)
     is_right[is_output] = (outputs == targets).reshape(-1)
     return is_right, np.asarray(is_right.all(axis=1))
+
+  def margins(self, batch: Batch) -> np.ndarray:
+    """Returns the smallest margin [B] of each example of the main task: how far
+    the logit of a right token is above the largest other one; -inf if a logit
+    is no number."""
+    margins = _margins(self.experiment, self.params, self.scaffold, batch)
+    return np.nan_to_num(np.asarray(margins), nan=-np.inf, posinf=np.inf)
 
   def needs_decoding(self, batch: Batch) -> bool:
     """Returns whether a batch is decoded; see `matches`."""
@@ -463,6 +487,20 @@ def _observe(
 ):
   """Computes `Model.observe`."""
   return experiment.apply(params, scaffold, batch, experiment.task.name)
+
+
+@partial(jax.jit, static_argnums=0)
+def _margins(
+  experiment: Experiment, params: dict, scaffold: dict, batch: Batch
+) -> jax.Array:
+  """Computes `Model.margins`; NaN if a logit is no number."""
+  logits, _ = experiment.apply(params, scaffold, batch, experiment.task.name)
+  target = jnp.asarray(batch.target)[..., None]
+  right = jnp.take_along_axis(logits, target, axis=-1)
+  is_right = jnp.arange(logits.shape[-1]) == target
+  margins = right - jnp.where(is_right, -jnp.inf, logits)
+  scored = (jnp.asarray(batch.weight) > 0)[..., None]
+  return jnp.where(scored, margins, jnp.inf).min(axis=(1, 2))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

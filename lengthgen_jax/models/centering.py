@@ -3,7 +3,7 @@
 Layer normalization subtracts the mean of a state, so that no row depends on it,
 and training lets it drift. It costs accuracy: where a state is mostly its mean,
 few digits of float32 are left for the rest, and bounds on rounding
-(certify.rounding, pretrained/checker.py) are tens of times as large.
+(proofs/checker.py) are tens of times as large.
 """
 
 import jax

@@ -350,7 +350,7 @@ def draw_reach(bars: pd.DataFrame, path: pathlib.Path) -> None:
   axis.grid(axis="x", color="0.92")
   axis.set_title(
     "how far tests go beyond training (blue: ours; gray: published; ∀: seeds"
-    " proved right at every length; ∀¹: by one checker)",
+    " proved right at every length)",
     fontsize=8,
   )
   save(figure, path)
@@ -376,7 +376,7 @@ def with_tables(text: str, kept: Archive) -> str:
 
 def readme_table(table: dict, kept: Archive) -> pd.DataFrame:
   """Returns one of README's tables; its last column is the number of seeds that
-  both checkers proved right, in parentheses those that one alone did."""
+  are proved right."""
   short = lambda value: tables.percent(value).removesuffix(".0")
   lines = []
   for task, method, run, *stage in table["rows"]:
@@ -385,11 +385,9 @@ def readme_table(table: dict, kept: Archive) -> pd.DataFrame:
     cells = summary.final(rows, stage[0] if stage else "", test_set)
     if cells:
       texts = {cell.length: tables.values_text(cell, short) for cell in cells}
-      both, once = cells[0].both, cells[0].once
       numbers = {
         f"{n:,}".replace(",", " "): texts.get(n, "–") for n in table["lengths"]
       }
-      proofs = f"{both or ''}" + (f" ({once})" if once else "")
       line = {table["title"]: task, "method": method, "seeds": cells[0].asked}
-      lines.append(line | numbers | {"∀": proofs.strip()})
+      lines.append(line | numbers | {"∀": str(cells[0].proved or "")})
   return pd.DataFrame(lines)

@@ -26,7 +26,7 @@ from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.errors import file_errors
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.pipelines import runs
-from lengthgen_jax.pretrained import checker
+from lengthgen_jax.proofs import checker
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop, optimizer
 from lengthgen_jax.training.train_step import draw_batches, train_step

@@ -16,7 +16,6 @@ from ml_collections import ConfigDict
 import lengthgen_jax
 from lengthgen_jax import stopwatch
 from lengthgen_jax.attention.lines import of_seed
-from lengthgen_jax.certify import certificate
 from lengthgen_jax.config.files import config_hash
 from lengthgen_jax.construction import precision
 from lengthgen_jax.evaluation import measures
@@ -121,8 +120,8 @@ def certified_rows(
 ) -> list[dict]:
   """Returns the rows of results.jsonl about certificates of these models.
 
-  Rows of a seed whose certificate does not hold for this model, or not on this
-  device, are left out; if one says "right", a note is printed.
+  Rows of a seed whose certificate does not hold for this model are left out; if
+  one says "right", a note is printed.
 
   Args:
     folder: the workdir.
@@ -144,7 +143,7 @@ def certified_rows(
     elif any(row["value"] for row in model_rows):
       runs.print_note(
         f"{folder / workdir.CERTIFICATE}: has no certificate that holds for"
-        f" seed {model.seed} with these parameters and settings on this device;"
+        f" seed {model.seed} with these parameters and settings;"
         " run --mode=certify"
       )
   return valid_rows
@@ -183,7 +182,7 @@ def evaluate(
   measured_rows = {} if measured_rows is None else measured_rows
   for model in models:
     base = row_conditions(stage, model)
-    key = model.seed, certificate.checksum(model)
+    key = model.seed, model.checksum
     if key not in measured_rows:
       seed_rows = [
         row

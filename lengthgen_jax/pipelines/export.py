@@ -14,22 +14,20 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from lengthgen_jax import stopwatch
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.config import build
-from lengthgen_jax.errors import UsageError, check, file_errors
+from lengthgen_jax.errors import check, file_errors
 from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import evaluate, runs, workdir
-from lengthgen_jax.pretrained import checker, files, table
+from lengthgen_jax.pretrained import files
+from lengthgen_jax.proofs import table
 from lengthgen_jax.results import records
 
 # Fields of a certificate that a card leaves out: they are long, and only
 # finetuning, figures and another --mode=certify need them.
-LONG_FIELDS = ("counterexamples", "training_inputs", "receptive_fields")
-# The field of certificates and cards with what the second checker says.
-SECOND = "second_checker"
+LONG_FIELDS = ("counterexamples", "training_inputs", "histogram")
 # The fields of W/origin.json that a card's data sheet has.
 ORIGIN_FIELDS = ("command", "date", "machine", "versions", "commit")
 
@@ -44,9 +42,8 @@ def run(
     config: the config of the workdir.
     folder: the workdir.
     path: FOLDER/NAME; the files are FOLDER/NAME.npz and FOLDER/NAME.json.
-    seed: the seed; None chooses a model that both checkers proved before one
-      that a single checker proved, of these the one with the largest margin,
-      and if none is proved the best by validation.
+    seed: the seed; None chooses the model that is proved with the largest
+      margin, and if none is proved the best by validation.
 
   Raises:
     UsageError: the target does not end in a name; nothing was trained there, or
@@ -75,13 +72,12 @@ def run(
     certificate = {
       name: value
       for name, value in certificate.items()
-      if name not in (*LONG_FIELDS, SECOND)
+      if name not in LONG_FIELDS
     }
   card |= {
     "data_sheet": {name: origin[name] for name in ORIGIN_FIELDS}
     | data_sheet(stage, model, results),
     "certificate": certificate,
-    SECOND: certificates.get(model.seed, {}).get(SECOND),
   }
   files.write(path, card, arrays)
   # A name with a slash is a file, one without is a model of the package.
@@ -92,25 +88,6 @@ def run(
   )
   print(f"{path}.npz and {path}.json")
   return 0
-
-
-@stopwatch.phase("second checker")
-def second_opinion(config: ConfigDict, model: Model) -> dict[str, Any]:
-  """Asks the second checker, pretrained/checker.py, whether a model is right.
-
-  Args:
-    config: the config of the stage that trained the model.
-    model: the model.
-
-  Returns:
-    A dict with its "verdict" ("proved", "fails", "undecided" or "refused") and
-    "text", one line; see `checker.prove`.
-  """
-  try:
-    card, arrays = exported_model(config, model)
-  except UsageError as reason:
-    return {"verdict": "refused", "text": f"refused: {reason}"}
-  return checker.prove(arrays, card["config"], card["table"])
 
 
 def exported_model(
@@ -133,7 +110,8 @@ def exported_model(
   experiment = build.build(exported_config)
   params = used_params(model.params, experiment)
   sections = json.loads(exported_config.to_json_best_effort())
-  for name in ("bench", "probe"):  # which say nothing of the model
+  # These say nothing of the model.
+  for name in ("bench", "probe", "certify", "prune"):
     del sections[name]
   card = {
     "task": exported_config.task,
@@ -165,14 +143,13 @@ def choose(
       f"--seed={seed}: the workdir has {', '.join(map(str, by_seed))}",
     )
     return by_seed[seed]
-  # By how many checkers proved it, then by its margin.
-  ranks = {
-    seed: (len(proofs), certificate["margin"])
+  margins = {
+    seed: certificate["margin"]
     for seed, certificate in certificates.items()
-    if (proofs := records.proved_by(certificate, certificate.get(SECOND)))
+    if certificate["value"] == 1
   }
-  if ranks:
-    return by_seed[max(ranks, key=lambda seed: ranks[seed])]
+  if margins:
+    return by_seed[max(margins, key=lambda seed: margins[seed])]
   runs.print_note("no seed is proved: the best one by validation is exported")
   return best(models)
 

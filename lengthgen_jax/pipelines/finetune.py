@@ -12,21 +12,16 @@ import json
 import pathlib
 from collections.abc import Callable
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from lengthgen_jax import hosts
-from lengthgen_jax.certify.certificate import describe_dependencies, make_survey
-from lengthgen_jax.certify.receptive_fields import ReceptiveField
-from lengthgen_jax.certify.survey import RowGroup, Survey
-from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import certify, runs, workdir
+from lengthgen_jax.proofs.search import Search
 from lengthgen_jax.results import records
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop
-
-MAX_CONTEXTS = 1 << 18  # of a receptive field, that are compared with others
 
 
 def check_config(config: ConfigDict, prefix: str = "") -> None:
@@ -105,11 +100,11 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
     """Returns the last stage with so many rounds of finetuning; None: all."""
     return workdir.trained_stages(config, folder, rounds)[-1]
 
-  try:
-    certify.check_certifiable(stage_after().models)
-  except UsageError as reason:  # the models can still be evaluated
-    runs.print_note(f"no certificate: {reason}")
-    return
+  stage = stage_after()
+  for model in stage.trained_models:
+    if reason := certify.refusal(stage.config, model):
+      runs.print_note(f"no certificate: {reason}")  # but tests
+      return
   path = folder / workdir.STILL_WRONG
   if not path.exists():
     wrong_seeds = _run_rounds(config, folder, stage_after)
@@ -192,15 +187,15 @@ def _run_rounds(
 def _is_hopeless(config: ConfigDict, model: Model) -> bool:
   """Returns whether some row of a wrong model cannot tell two inputs apart that
   it must answer differently; a note says what the row does not see."""
-  survey = make_survey(model.experiment, model.scaffold)
-  found = lookalikes(survey)
+  found = Search(model, *certify.exported(config, model)).lookalikes()
   if found is None:
     return False
-  group, texts = found
-  unseen = unseen_own(group.receptive_field)
+  (*seen, target), texts = found
+  task = model.experiment.task
+  unseen = unseen_own(task.operands, target, seen)
   reason = f"{unseen} is on no line"
   if not unseen:
-    reason = f"it depends on {describe_dependencies(group)} alone"
+    reason = f"it depends on {', '.join(map(name_of, seen)) or 'nothing'} alone"
   advice = "add a line to bias.file"
   if config.bias.kind == "window":
     advice = "raise bias.window"
@@ -209,47 +204,34 @@ def _is_hopeless(config: ConfigDict, model: Model) -> bool:
     advice = f"lower calibration.kappa{in_self}"
     if not unseen and not in_self:
       advice += " or calibration.kappa_self"
-  row = group.rows[0]
   runs.print_note(
-    f"seed {model.seed} is not finetuned: row {row.place} at W={row.width}"
-    f" cannot tell {' and '.join(texts)} apart, because {reason}: {advice}"
+    f"seed {model.seed} is not finetuned: the row that must say"
+    f" {name_of(target)} cannot tell {' and '.join(texts)} apart, because"
+    f" {reason}: {advice}"
   )
   return True
 
 
-def lookalikes(survey: Survey) -> tuple[RowGroup, list[str]] | None:
-  """Returns rows of a model that must say different tokens where they see the
-  same, and two inputs that show it, as people type them; None if there are
-  none."""
-  for group in survey.groups:
-    field, rng = group.receptive_field, np.random.default_rng(0)
-    seen = {token.key for _, tokens in field.tokens for token in tokens}
-    columns = [column for key, column in field.columns.items() if key in seen]
-    contexts, first = next(group.contexts.chunks(MAX_CONTEXTS)), {}
-    for pair in zip(contexts, field.right_tokens(contexts), strict=True):
-      other = first.setdefault(pair[0][columns].tobytes(), pair)
-      if other[1] != pair[1]:
-        rows = group._replace(rows=group.rows[:1])
-        texts = [
-          survey.draw_texts(rows, context, 1, rng) or ["a longer input"]
-          for context, _ in (other, pair)
-        ]
-        return group, [text for (text,) in texts]
-  return None
+def name_of(variable: tuple | int) -> str:
+  """Returns a variable of the checker in words, like "a3" for the digit of a in
+  column 3; "y" is the output."""
+  if isinstance(variable, int):
+    return "the end token"
+  kind, *place = variable
+  if kind == "out":
+    return f"y{','.join(map(str, place))}"
+  operand, column = place
+  return f"{'abs'[operand]}{column}"
 
 
-def unseen_own(field: ReceptiveField) -> str:
-  """Returns the digit of its own place that a row does not see, in words; "" if
-  it sees those of all operands."""
-  keys = {token.key for _, tokens in field.tokens for token in tokens}
-  transducer, number = field.transducer, -1
-  if field.answer_column is not None:
-    places = {column: key[-1] for key, column in field.columns.items()}
-    number = places[field.answer_column]
-  for operand in range(transducer.task.operands):
-    place = -1 if operand in transducer.shared else number
-    if ("digit", operand, place) not in keys:
-      is_single = transducer.task.operands == 1
-      name = "item" if is_single else f"digit of {'abs'[operand]}"
+def unseen_own(operands: int, target: tuple | int, seen: list) -> str:
+  """Returns the digit of its own column that a row does not see, in words; ""
+  if it sees those of all operands."""
+  if isinstance(target, int):
+    return ""
+  for operand in range(operands):
+    columns = {x[2] for x in seen if x[:2] == ("in", operand)}
+    if target[-1] not in columns and (operand == 0 or not columns):
+      name = "item" if operands == 1 else f"digit of {'abs'[operand]}"
       return f"the row's own {name}"
   return ""

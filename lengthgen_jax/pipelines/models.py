@@ -3,7 +3,7 @@
 import pandas as pd
 
 from lengthgen_jax.pretrained import files
-from lengthgen_jax.results import records, tables
+from lengthgen_jax.results import tables
 
 
 def run() -> int:
@@ -16,7 +16,7 @@ def table(cards: list[dict]) -> str:
   """Returns a Markdown table of the models that cards (NAME.json) describe."""
   lines = []
   for card in cards:
-    margin = smallest_margin(card)
+    margin = (card["certificate"] or {}).get("margin")
     line = {name: card[name] for name in ("name", "task", "family")} | {
       "parameters": f"{card['parameters']:,}",
       "proof": proof(card),
@@ -29,21 +29,10 @@ def table(cards: list[dict]) -> str:
 def proof(card: dict) -> str:
   """Returns how it is known that a model is right at every length.
 
-  That is "∀" if both checkers proved it, "∀¹" and the name of the checker
-  ("certify" or "second") if one did, and "measured" if it is not proved; or
-  that the certificate is of another model.
+  That is "∀" if it is proved, and else "measured"; or that the certificate is
+  of another model.
   """
   if card["certificate"] == files.OTHER_MODEL:
     return files.OTHER_MODEL["verdict"]
-  names = records.proved_by(card["certificate"], card["second_checker"])
-  if len(names) == len(records.CHECKERS):
-    return "∀"
-  return f"∀¹ {names[0]}" if names else "measured"
-
-
-def smallest_margin(card: dict) -> float | None:
-  """Returns the smallest margin, in logits, that a checker found; None if no
-  checker found one."""
-  results = [card["certificate"], card["second_checker"]]
-  margins = [result.get("margin") for result in results if result]
-  return min((x for x in margins if x is not None), default=None)
+  is_proved = card["certificate"] and card["certificate"]["value"] == 1
+  return "∀" if is_proved else "measured"

@@ -11,25 +11,21 @@ them out, unless prune.enabled is False.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
 from lengthgen_jax import rng, stopwatch
 from lengthgen_jax.attention import pruning
 from lengthgen_jax.attention.pruning import Entry, Paths
-from lengthgen_jax.certify import certificate
-from lengthgen_jax.certify.receptive_fields import num_layers
-from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import runs
 from lengthgen_jax.tasks import dataset, packing
 
 RECORD = "pruning"  # the field of a certificate that says what was closed
+EXAMPLES = 16  # that say which tokens are marks
 BATCH_SIZE = 128  # held-out examples that are tested at once
 MAX_TEXTS = 32  # counterexamples of one certificate that are held-out examples
 
@@ -57,7 +53,10 @@ def is_pruned_as_asked(section: ConfigDict, previous: dict) -> bool:
 
 
 def certify_pruned(
-  section: ConfigDict, model: Model, certify: Callable[[Model], dict]
+  section: ConfigDict,
+  model: Model,
+  certify: Callable[[Model], dict],
+  count: Callable[[Model], str],
 ) -> dict:
   """Returns the certificate of a model without the lines that it does not need.
 
@@ -69,6 +68,7 @@ def certify_pruned(
     section: config.prune.
     model: the model with all lines.
     certify: function of a model that returns its certificate.
+    count: function of a model that says how many contexts it has.
 
   Returns:
     The certificate, with the field RECORD if section.enabled is set.
@@ -94,12 +94,12 @@ def certify_pruned(
     names[entry.site]
   )
   num_lines = len(pruning.entries(model.scaffold, depths(model.experiment)))
-  after = result["cases"]
-  before = _cases(model) if closed else after
+  after = f"{result['contexts']:,}"
+  before = count(model) if closed else after
   if closed:
     note(
       f"closed {len(closed)} of {num_lines} lines that nothing needs:"
-      f" {f'{before:,}' if before else '?'} → {after:,} contexts"
+      f" {before} → {after} contexts"
     )
   elif not margins[0] > 0:
     note("wrong with all lines, so that none is closed")
@@ -108,31 +108,27 @@ def certify_pruned(
     "lines": num_lines,
     # The site, layer, head and number of each line, and its equation.
     "closed": [[*entry, describe(entry)] for entry in closed],
-    # The smallest margin on held-out examples, before and after; contexts too.
+    # Before and after: the smallest margin on held-out examples, and how many
+    # contexts there are.
     "margins": margins,
-    "cases": [before, after],
+    "contexts": [before, after],
   }
   return result | {RECORD: record}
 
 
 def depths(experiment: Experiment) -> dict[str, int]:
   """Returns the number of layers of each attention site."""
-  return {site: num_layers(experiment, site) for site in experiment.model.sites}
+  config = experiment.model.config
+  layers = dict.fromkeys(experiment.model.sites, config.num_decoder_layers)
+  if "encoder" in layers:
+    layers["encoder"] = config.num_encoder_layers
+  return layers
 
 
 def _without(model: Model, closed: Sequence[Entry]) -> Model:
   """Returns a model without some of its lines."""
   scaffold = pruning.close(model.scaffold, closed, depths(model.experiment))
   return dataclasses.replace(model, scaffold=scaffold)
-
-
-def _cases(model: Model) -> int | None:
-  """Returns the number of contexts of a model; None if they cannot be
-  listed."""
-  try:
-    return certificate.make_survey(model.experiment, model.scaffold).cases
-  except UsageError:
-    return None
 
 
 @stopwatch.phase("pruning")
@@ -150,19 +146,20 @@ def _prune(
     keep_all: whether no line is closed.
   """
   batches = [*_typed(model, texts), *_held_out(model.experiment, model.seed)]
-  smallest = min(_margin(model, batch) for batch in batches)
+  smallest_in = lambda model: (
+    float(model.margins(batch).min()) for batch in batches
+  )
+  smallest = min(smallest_in(model))
   if keep_all or not smallest > 0:
     return [], (smallest, smallest)
   limit = section.margin_share * smallest
 
   def is_as_good(closed: list[Entry]) -> bool:
-    pruned = _without(model, closed)
-    margins = (_margin(pruned, batch) for batch in batches)
+    margins = smallest_in(_without(model, closed))
     return all(margin > 0 and margin >= limit for margin in margins)
 
   closed = pruning.prune(paths(model), is_as_good)
-  pruned = _without(model, closed)
-  return closed, (smallest, min(_margin(pruned, batch) for batch in batches))
+  return closed, (smallest, min(smallest_in(_without(model, closed))))
 
 
 def _held_out(experiment: Experiment, seed: int) -> Iterator[packing.Batch]:
@@ -193,61 +190,38 @@ def _typed(model: Model, texts: Sequence[str]) -> Iterator[packing.Batch]:
     )
 
 
-def _margin(model: Model, batch: packing.Batch) -> float:
-  """Returns the smallest margin of a batch: how far the logit of a right token
-  is above the largest other one; -inf if it is no number."""
-  margin = _smallest_margin(
-    model.experiment, model.params, model.scaffold, batch
-  )
-  return float(np.nan_to_num(margin, nan=-np.inf))
-
-
-@partial(jax.jit, static_argnums=0)
-def _smallest_margin(
-  experiment: Experiment, params: dict, scaffold: dict, batch: packing.Batch
-) -> jax.Array:
-  """Computes `_margin`; NaN if a logit is no number."""
-  logits, _ = experiment.apply(params, scaffold, batch, experiment.task.name)
-  target = jnp.asarray(batch.target)[..., None]
-  right = jnp.take_along_axis(logits, target, axis=-1)
-  is_right = jnp.arange(logits.shape[-1]) == target
-  margins = right - jnp.where(is_right, -jnp.inf, logits)
-  scored = (jnp.asarray(batch.weight) > 0)[..., None]
-  return jnp.where(scored, margins, jnp.inf).min()
-
-
 def paths(model: Model) -> Paths:
-  """Returns the paths of a model's lines at a size of its survey that is large
-  enough for the middle rows to be far from both ends."""
-  experiment, survey = (
-    model.experiment,
-    certificate.make_survey(model.experiment, model.scaffold),
-  )
-  sizes = list(survey.sizes())
-  size = sizes[len(sizes) // 2]
-  if isinstance(size, tuple):  # of a grid: with all rows of the lemma
-    size = size[0], survey.largest[1]
+  """Returns the paths of a model's lines at a size that is large enough for the
+  middle rows to be far from both ends."""
+  experiment, layers = model.experiment, depths(model.experiment)
+  intercepts = [
+    np.where(x.valid[..., None], x.intercept, 0)
+    for x in model.scaffold.values()
+  ]
+  hop = 1 + max(int(np.abs(x).max(initial=0)) for x in intercepts)
+  length = 2 * hop * (1 + sum(layers.values()))
+  size = experiment.task.padded_width([length, 4][: experiment.task.axes])
   batch = jax.tree.map(
     np.asarray,
     experiment.random_batch(
       jax.random.key(0),
-      np.zeros(1, np.int32),
+      np.arange(EXAMPLES),
       experiment.nonzero_places(np.array(size, np.int32)),
       np.array(size, np.int32),
-      survey.bound(survey.largest),  # as in the survey, whose program this is
+      size,
     ),
   )
-  layout = next(iter(survey.tapes(size, batch)))
-  coordinates = {"self": (batch.rows, batch.keys)}
+  coordinates, tokens = {"self": (batch.rows, batch.keys)}, [batch.inputs]
   if batch.source is not None:
+    tokens.append(batch.source)
     coordinates["cross"] = batch.rows, batch.source_keys
     coordinates["encoder"] = batch.source_keys, batch.source_keys
-  tokens = layout.tokens["decoder"] + layout.tokens.get("encoder", [])
+  tokens = np.concatenate(tokens, axis=1)
   return Paths(
     model.scaffold,
-    depths(experiment),
+    layers,
     coordinates,
     np.flatnonzero(batch.weight[0]),
-    np.array([token.kind != "mark" for token in tokens]),
+    (tokens != tokens[:1]).any(axis=0),  # marks are the same in all examples
     experiment.task.base,
   )

@@ -48,11 +48,10 @@ CARD_FIELDS = (
   "bytes",  # size of the npz
   "sha256",  # of the npz, as hex digits
   "data_sheet",
-  # that of --mode=certify without its longest fields; None if none was made
+  # that of --mode=certify without its longest fields, and with a checksum of
+  # the arrays and the config; None if none was made
   "certificate",
-  "second_checker",  # the result of checker.py; None if it was not run
 )
-PROOFS = "certificate", "second_checker"  # each has a `checksum`
 # What stands in the place of a certificate of another model.
 OTHER_MODEL = {"value": None, "verdict": "certificate is of another model"}
 
@@ -86,8 +85,7 @@ def card_path(model: str) -> pathlib.Path:
 def read(model: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """Returns the card of a model, a dict with CARD_FIELDS, and its arrays.
 
-  If a proof in the card is of other arrays or another config, it has no
-  second_checker, and the certificate OTHER_MODEL.
+  A certificate that is of other arrays or another config is OTHER_MODEL.
 
   Args:
     model: NAME or FOLDER/NAME.
@@ -125,10 +123,9 @@ def read(model: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   check(is_plain, f"{archive}: has an array twice, or what is no array")
   check_config(path, card["config"])
   check_form(archive, arrays, card["config"])
-  expected = checksum(arrays, card["config"])
-  proofs = [card[name] for name in PROOFS if card[name]]
-  if any(proof.get("checksum") != expected for proof in proofs):
-    card |= {"certificate": OTHER_MODEL, "second_checker": None}
+  expected, proof = checksum(arrays, card["config"]), card["certificate"]
+  if proof and proof.get("checksum") != expected:
+    card["certificate"] = OTHER_MODEL
   return card, arrays
 
 
@@ -282,8 +279,8 @@ def write(path: pathlib.Path, card: dict, arrays: dict) -> None:
     path: FOLDER/NAME, without a suffix; the folder is made if it is missing.
     card: {field: value} of the CARD_FIELDS except "format", which is always
       FORMAT_VERSION, and "name", "parameters", "bytes" and "sha256", which
-      follow from the other arguments. What it has of PROOFS is of these arrays
-      and this config, and gets their checksum.
+      follow from the other arguments. The certificate is of these arrays and
+      this config, and gets their checksum.
     arrays: what `to_arrays` returns.
 
   Raises:
@@ -305,8 +302,8 @@ def write(path: pathlib.Path, card: dict, arrays: dict) -> None:
       "bytes": len(content),
       "sha256": hashlib.sha256(content).hexdigest(),
     }
-    proofs = {x: card[x] | stamp if card[x] else None for x in PROOFS}
-    whole_card |= proofs
+    if card["certificate"]:
+      whole_card["certificate"] = card["certificate"] | stamp
     text = card_text({field: whole_card[field] for field in CARD_FIELDS})
     path.with_name(f"{path.name}.json").write_text(text, encoding="utf-8")
 

@@ -73,15 +73,10 @@ class Row(Conditions):
   margin: NotRequired[float | None]  # of a certificate: the smallest
   rounding: NotRequired[float | None]  # of a certificate: the largest bound
   reason: NotRequired[str]  # of a certificate
-  # Of a certificate: those of CHECKERS that proved it; without the field, the
-  # first alone was asked.
-  checkers: NotRequired[list[str]]
 
 
 # What rows mean that were written before these fields existed.
 BEFORE = {"normalizer": "softmax", "segments": False, "prune": False}
-# Who can prove a model right: --mode=certify, and pretrained/checker.py.
-CHECKERS = ("certify", "second")
 CONDITIONS = tuple(Conditions.__annotations__)
 # Rows that agree in these fields are one measurement, of which the last counts.
 KEY = (
@@ -122,32 +117,6 @@ def flaw(row: Any) -> str:
     if not isinstance(row[name], Number | None):
       return f"has {name}={row[name]!r}, which is no number"
   return ""
-
-
-def proved_by(certificate: dict | None, second: dict | None) -> list[str]:
-  """Returns which of CHECKERS proved a model right.
-
-  Args:
-    certificate: the certificate of --mode=certify, whose "value" is 1 if it
-      proved the model; None if there is none.
-    second: what `checker.prove` returned, whose "verdict" is then
-      "proved"; None if it was not run.
-  """
-  verdicts = (
-    (certificate or {}).get("value") == 1,
-    (second or {}).get("verdict") == "proved",
-  )
-  return [
-    name
-    for name, is_proved in zip(CHECKERS, verdicts, strict=True)
-    if is_proved
-  ]
-
-
-def checkers(row: dict) -> list[str]:
-  """Returns which of CHECKERS proved a model right, given the row of its
-  certificate."""
-  return row.get("checkers", list(CHECKERS[:1]) if row["value"] == 1 else [])
 
 
 def of_metric(rows: list[dict], metric: str) -> list[dict]:

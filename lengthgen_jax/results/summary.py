@@ -48,18 +48,20 @@ def frame(rows: list[dict], metrics: Sequence[str]) -> pd.DataFrame:
   """Returns the rows of some metrics that have a value as a frame, in which ""
   stands for a condition that a row lacks.
 
-  `checkers` is how many of `records.CHECKERS` proved the row's model right, by
-  its last certificate.
+  `proved` says whether the row's model is proved right, by its last
+  certificate.
   """
   certificates = {
-    records.parameters(row): len(records.checkers(row))
+    records.parameters(row): row["value"] == 1
     for row in rows
     if row["metric"] == "certified"
   }
   needed = dict.fromkeys((*CONDITIONS, "seed", "seeds_asked", "stress"))
   table = pd.DataFrame(
     [
-      needed | row | {"checkers": certificates.get(records.parameters(row), 0)}
+      needed
+      | row
+      | {"proved": certificates.get(records.parameters(row), False)}
       for row in rows
       if row["metric"] in metrics and row["value"] is not None
     ],
@@ -93,7 +95,7 @@ def cells(
   - n: the smallest number of samples of a seed.
   - asked: as text how many seeds the curve has: "5", or "3 of 5" if two of the
     config's are missing; of several runs, those of which most are missing.
-  - both, once: how many seeds were proved right by both checkers, or by one.
+  - proved: how many seeds are proved right.
 
   Cells of exact match by length include the frontier, at the length FRONTIER;
   of several searches the one with the greatest bound counts.
@@ -175,7 +177,7 @@ def _names(
 
 
 def _seeds(measured: pd.DataFrame) -> pd.DataFrame:
-  """Returns the columns `asked`, `both` and `once` by curve (see `cells`), and
+  """Returns the columns `asked` and `proved` by curve (see `cells`), and
   `in_curve`, the number of all its seeds."""
   run = ["curve", "run", "config_hash", "seeds_asked"]
   runs = measured.groupby(run).seed.nunique().rename("seeds").reset_index()
@@ -183,15 +185,12 @@ def _seeds(measured: pd.DataFrame) -> pd.DataFrame:
   runs = runs.sort_values("missing").groupby("curve").last()
   partial = runs.seeds < runs.seeds_asked
   of_all = " of " + runs.seeds_asked.astype(str)
-  checkers = measured.groupby(["curve", "seed"]).checkers.agg(["min", "max"])
-  alike = checkers["min"].where(checkers["min"] == checkers["max"], 0)
-  count = lambda is_counted: is_counted.groupby("curve").sum()
+  proved = measured.groupby(["curve", "seed"]).proved.all()
   return pd.DataFrame(
     {
       "asked": runs.seeds.astype(str) + of_all.where(partial, ""),
-      "in_curve": count(alike >= 0),
-      "both": count(alike == 2),
-      "once": count(alike == 1),
+      "in_curve": proved.groupby("curve").size(),
+      "proved": proved.groupby("curve").sum(),
     }
   )
 

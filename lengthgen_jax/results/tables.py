@@ -43,11 +43,11 @@ def cell_text(cell: Any, worst: str = "worst ") -> str:
   """Returns a cell as text, with its lower bound, if it has one.
 
   Of the frontier "≥" says that nothing failed as far as was looked, and "∀"
-  that both checkers proved every seed right. " of k" follows where only k of
+  that every seed is proved right. " of k" follows where only k of
   the curve's seeds were measured.
   """
   if cell.length == FRONTIER:
-    if cell.both == cell.in_curve:
+    if cell.proved == cell.in_curve:
       return "∀"
     is_open = all(x == cell.bound for x in cell.values) or (
       cell.seeds > 2 and cell.median == cell.bound
@@ -61,15 +61,11 @@ def cell_text(cell: Any, worst: str = "worst ") -> str:
 
 
 def proof(cell: Any) -> str:
-  """Returns " ∀" if both checkers proved all of a curve's seeds right, " ∀ k of
-  R" if they did some, and " ∀¹ …" alike for seeds that one checker alone
-  proved."""
-  marks = [
-    mark + ("" if count == cell.in_curve else f" {count} of {cell.in_curve}")
-    for mark, count in (("∀", cell.both), ("∀¹", cell.once))
-    if count
-  ]
-  return " " + ", ".join(marks) if marks else ""
+  """Returns " ∀" if all of a curve's seeds are proved right, and " ∀ k of R" if
+  some are."""
+  is_all = cell.proved == cell.in_curve
+  text = " ∀" if is_all else f" ∀ {cell.proved} of {cell.in_curve}"
+  return text if cell.proved else ""
 
 
 # Tables.
@@ -99,7 +95,7 @@ def wide(
     "frontier" if x == FRONTIER else f"{x:.0f}" for x in lengths
   ]
   if "frontier" in lengths:
-    every = curves.both == curves.in_curve
+    every = curves.proved == curves.in_curve
     lengths["frontier"] = lengths.frontier.mask(every, "∀")
   return pd.DataFrame(columns).join(lengths.fillna("–")).astype(str)
 
@@ -163,8 +159,7 @@ def run_table(rows: list[dict]) -> str:
 
   There is a line for each seed, and below them one of the median of more than
   two; of the test sets that eval.stress adds there is one line for all seeds. ∀
-  stands beside a seed that both of records.CHECKERS proved right at every
-  length, ∀¹ beside one that one of them did.
+  stands beside a seed that is proved right at every length.
 
   Args:
     rows: rows of one run, of any metrics.
@@ -196,8 +191,7 @@ def run_table(rows: list[dict]) -> str:
     f"{joined(curves.task)}: exact match in % by length in {unit}; in brackets"
     f" the one-sided 95 % lower bound\n{trained},"
     f" width={joined(curves.width)}, strict (every output token counted);"
-    " ∀: proved for every input by both checkers; ∀¹: by one\n"
-    + grid.to_string(index=False, justify="left")
+    " ∀: proved for every input\n" + grid.to_string(index=False, justify="left")
   )
 
 
@@ -241,7 +235,7 @@ def certificates(
         "task": task,
         "model": model,
         "right": f"{len(table) - len(failed)} of {len(table)}",
-        "cases": _range(table.n, "{:,}"),
+        "contexts": _range(table.n, "{:,}"),
         "smallest margin": _range(table.margin, "{:.2f}"),
         "rounding": "–" if bounds.empty else f"{bounds.max():.2g}",
         "not right": "; ".join(wrong),

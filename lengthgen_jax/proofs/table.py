@@ -1,5 +1,5 @@
 """This module writes down the transducer of a task as a table: plain data that
-the card of a model has and pretrained/checker.py reads.
+the card of a model has and proofs/checker.py reads.
 
 A table says how examples are laid out (the segments, marks and zeros of the
 prompt, the tokens before and after the output) and has the transducer as
@@ -9,6 +9,7 @@ none, the next states, outputs and accepting states of a machine whose state 0
 is the first.
 """
 
+import functools
 import itertools
 from typing import Any
 
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.errors import check
-from lengthgen_jax.pretrained import checker
+from lengthgen_jax.proofs import checker
 from lengthgen_jax.tasks.multiply_long import MultiplyLong, RunningSum
 from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import Size, Task
@@ -26,6 +27,7 @@ LENGTHS = (1, 2, 5)  # of the examples that a table is compared with
 EXAMPLES = 30  # of each length
 
 
+@functools.cache
 def table(task: Task) -> dict[str, Any] | None:
   """Returns the table of a task; None if it has no transducer, or its operands
   alternate.

@@ -54,8 +54,7 @@ FIELDS = {
 LEFT, RIGHT = 0, 1  # anchors
 WHOLE, ANY = -2, -1  # as a key segment, all keys; as a row segment, all rows
 PROJECTIONS = "query", "key", "value"
-# The most row classes and contexts of a model.
-MAX_CLASSES, MAX_CONTEXTS = 10**5, 10**9
+MAX_CLASSES = 10**5  # of the rows of a model
 CHUNK_SIZE = 1 << 10  # contexts that are evaluated at once
 BATCH_SIZE = 1 << 14  # contexts whose states below the last are kept
 # A bound above this share of a margin is computed again, more tightly.
@@ -742,12 +741,12 @@ class Contexts:
       all_moves = self.number(np.float32(union > 0))
     return all_moves
 
-  def plans(self, row_class, names, target):
-    """Returns the plans of a row class, whose variables are `names`."""
-    task, reach = self.model.task, self.model.reach[-1]
+  def plans(self, row_class, names):
+    """Returns the plans of a row class, whose variables are `names`; the last
+    one is what it must predict, which no row sees."""
+    task, reach, target = self.model.task, self.model.reach[-1], names[-1]
     known = {target: target} if isinstance(target, int) else {}  # no variable
-    # No row sees the token that it must predict.
-    index_of = {name: v for v, name in enumerate((*names, target))}
+    index_of = {name: v for v, name in enumerate(names)}
     # The columns that stand for many columns of their kind: lemma 2.
     x, y, *_ = row_class
     sizes_and_columns = (x, reach + 2), (y, x + reach + 2)
@@ -766,7 +765,7 @@ class Contexts:
         unseen = ()
     weigh = lambda name, token: token * self.radix ** index_of.get(name, 0)
     for digit, fixed in choices:
-      covered = set(fixed).union(*(variables for _, variables in columns))
+      covered = {*fixed, *known}.union(*(variables for _, variables in columns))
       others = [str(name) for name in names if name not in covered]
       require(not others, f"a row sees what its columns do not have: {others}")
       accepting = task.transducers[digit].accepting.astype(np.float32)
@@ -835,11 +834,11 @@ class Contexts:
     """Returns a row class, of those of a receptive field, that has a context,
     and its tokens in words."""
     for row_class, names, plans in rows:
-      tokens = code // self.radix ** np.arange(len(names) + 1) % self.radix
+      tokens = code // self.radix ** np.arange(len(names)) % self.radix
       given = [*enumerate(tokens.tolist())]
       found = (self.run(plan, given) for plan in plans)
       if any(x is not None and code in x for x in found):
-        pairs = zip(names, tokens, strict=False)  # without the target
+        pairs = zip(names[:-1], tokens[:-1], strict=True)
         return row_class, " ".join(f"{name}={token}" for name, token in pairs)
     raise AssertionError("a context of no row")
 
@@ -892,6 +891,7 @@ class Model:
       if name.startswith("params/")
     }
     self.dense_weights = functools.cache(self.dense_weights)
+    self.layout = functools.cache(functools.partial(Layout, self))
     self.embedding = self.params["token_embedder/embedding"]
     size = self.embedding.shape[1]
     angle = np.arange(self.period)[:, None] * 1e4 ** (
@@ -1157,11 +1157,20 @@ def evaluate(model, nodes, codes, is_tight):
 # 6. The verdict.
 
 
+def receptive_field_of(model, row_class):
+  """Returns (receptive field, names) of a row class; the last name is that of
+  the token that it must predict."""
+  x, y, j, m = row_class
+  layout = model.layout(x + y, m)
+  i = layout.first_output_row + j * (x + y + 1) + x
+  nodes, names = receptive_field(model, layout, i)
+  return nodes, (*names, layout.predicted[i].id)
+
+
 def receptive_fields(model, contexts):
-  """Returns {receptive field: [(row class, names, target, plans), ...]} of all
-  row classes."""
+  """Returns {receptive field: [(row class, names, plans), ...]} of all row
+  classes."""
   task, fields = model.task, {}
-  layout_of = functools.cache(functools.partial(Layout, model))
   sizes, row_reach = range(model.class_limit + model.period), model.reach[:-1]
   require(len(sizes) ** 2 < MAX_CLASSES, f"lines lead too far: {model.reach}")
   # Rows (j, m) of a grid: the first, one far from both ends, the end token's.
@@ -1171,11 +1180,9 @@ def receptive_fields(model, contexts):
     last_column, is_end = x + y, row_reach and j == m
     if last_column < task.min_last_column or is_end and x:
       continue  # no input is so short; the end token's row has one column
-    layout = layout_of(last_column, m)
-    i = layout.first_output_row + j * (last_column + 1) + x
-    nodes, names = receptive_field(model, layout, i)
-    row_class, target = (x, y, j, m), layout.predicted[i].id
-    plans = [*contexts.plans(row_class, names, target)]
+    row_class = x, y, j, m
+    nodes, names = receptive_field_of(model, row_class)
+    plans = [*contexts.plans(row_class, names)]
     fields.setdefault(nodes, []).append((row_class, names, plans))
   return fields
 
@@ -1198,7 +1205,7 @@ def check_unread(model):
     require(np.isfinite(e).all(), text)
 
 
-def check_contexts(model, progress):
+def check_contexts(model, limit, progress):
   """Evaluates all contexts of a model; returns what `prove` does."""
   contexts, figures = Contexts(model), {"contexts": 0}
   figures |= {"margin": np.inf, "rounding": 0.0}
@@ -1211,10 +1218,9 @@ def check_contexts(model, progress):
   for plans in plans_of.values():
     for codes in contexts.batches(plans):
       total += len(codes)
-      require(total < MAX_CONTEXTS, "rows have too many contexts")
+      require(total <= limit, f"there are more than {limit:,} contexts")
   for nodes, plans in plans_of.items():
     for codes in contexts.batches(plans):
-      progress(figures["contexts"], total)
       figures["contexts"] += len(codes)
       for is_tight in (False, True):
         unproved, share = [codes[:0]], 1 if is_tight else SMALL_SHARE
@@ -1222,6 +1228,8 @@ def check_contexts(model, progress):
           model, nodes, codes, is_tight
         ):
           proved = (share * margins > bounds).all(axis=1)
+          if not is_tight:
+            progress(margins.min(axis=1), total)
           figures["margin"] = min(figures["margin"], float(margins.min()))
           largest = bounds[proved].max(initial=figures["rounding"])
           figures["rounding"] = float(largest)
@@ -1235,19 +1243,21 @@ def check_contexts(model, progress):
         text = f"{verdict}: rows of class {row} must say {target[0]} after"
         text += f" {seen}: margin {margin:.3g}, rounding {bound:.2g}"
         return figures | {"verdict": verdict, "text": text}
-  progress(total, total)
   text = "proved: {contexts:,} contexts, smallest margin {margin:.4g}, rounding"
   text = (text + " at most {rounding:.2g}").format(**figures)
   text += "" if model.is_stated else ", against the transducer of the card"
   return figures | {"verdict": "proved", "text": text}
 
 
-def prove(arrays, config, table, progress=lambda done, total: None):
+def prove(
+  arrays, config, table, limit=10**9, progress=lambda margins, total: None
+):
   """Checks all contexts of a model.
 
   Args: what the two files of a model have: the arrays of its npz by name, and
-  the config and the table of its card; and a function that is called with the
-  number of contexts that are checked, and of all, as the work goes on.
+  the config and the table of its card; the most contexts that are checked; and
+  a function that is called with the margins of some contexts, and the number of
+  all, as the work goes on.
 
   Returns a dict: "verdict" ("proved", "fails", "undecided" or "refused"),
   "text" (a line that begins with the verdict, and names the context that it is
@@ -1260,7 +1270,7 @@ def prove(arrays, config, table, progress=lambda done, total: None):
     with np.errstate(all="ignore"):  # an infinite bound proves nothing
       model = Model(arrays, config, table)
       check_unread(model)
-      return check_contexts(model, progress)
+      return check_contexts(model, limit, progress)
   except ValueError as error:
     return {"verdict": "refused", "text": f"refused: {error}"}
   except (ArithmeticError, AttributeError, LookupError, TypeError) as error:

@@ -1,2 +1,0 @@
-"""This package decides by all cases whether a model is right at every
-length."""
