@@ -4,6 +4,11 @@
 package, `load(workdir)` to what the command line trained.
 """
 
+import os
+
+# Proofs multiply small matrices, for which one thread is three times as fast.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 __version__ = "0.2.0"
 
 

@@ -14,9 +14,9 @@ import itertools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.errors import check
 from lengthgen_jax.proofs import checker
 from lengthgen_jax.tasks.multiply_long import MultiplyLong, RunningSum
@@ -81,20 +81,21 @@ def check_examples(task: Task, data: dict[str, Any], length: int) -> None:
   last_column = width if layout.marks else length + layout.slack - 1
   prompt, output = layout.sequence(last_column, 0)
   zero, num_long = task.first_item, layout.num_long
-  shape = EXAMPLES, task.operands, width
+  bound = task.natural_width(max(LENGTHS))  # so that one program serves all
+  shape = EXAMPLES, task.operands, bound
   items = np.full(shape, zero, np.int32)
   items[..., :length] += rng.integers(task.base, size=(*shape[:2], length))
   items[:, num_long:, 1:] = zero  # the short operand is one digit
-  size = Size(jnp.full(task.operands, length), width, width)
-  examples = jax.jit(jax.vmap(lambda x: task.from_items(x, size)))(items)
+  lengths = np.full(task.operands, length, np.int32)
+  examples = _examples(task, items, lengths, np.int32(width), bound)
+  examples = jax.tree.map(lambda x: np.asarray(x).tolist(), examples)
   for i, item in enumerate(items.tolist()):
     values = values_of(data, layout, item, length + layout.slack)
     for expected, tokens in (
       (prompt, examples.prompt),
       (output, examples.output),
     ):
-      found = [np.asarray(x[i]).tolist() for x in tokens]
-      ids, count, segment, left, right, _ = found
+      ids, count, segment, left, right, _ = (x[i] for x in tokens)
       rows = zip(segment, map(tuple, left), map(tuple, right), ids, strict=True)
       stated = [
         (token.segment, token.left, token.right, values.get(token.id, token.id))
@@ -105,6 +106,13 @@ def check_examples(task: Task, data: dict[str, Any], length: int) -> None:
         f"{task.name}: an example of length {length} is not what its transducer"
         " (states, step, anchor, slack, first_item) says",
       )
+
+
+@jit_unoptimized(0, 4)
+def _examples(task, items, lengths, width, bound):
+  """Returns the examples of items [B, O, n], all of one size."""
+  size = Size(lengths, width, bound)
+  return jax.vmap(lambda x: task.from_items(x, size))(items)
 
 
 def values_of(data, layout, items, num_columns) -> dict[tuple, int]:
