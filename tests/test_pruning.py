@@ -160,7 +160,7 @@ def test_a_superfluous_line_is_closed_and_the_proof_is_the_small_one(
   record = pruned["pruning"]
   equation = "a: right-1·row = 1"
   assert record["closed"] == [[*entry, equation]]
-  assert record["contexts"] == [str(x["contexts"]) for x in (large, small)]
+  assert record["contexts"] == [f"{x['contexts']:,}" for x in (large, small)]
   before, after = record["margins"]
   assert after >= 0.9 * before > 0
   lines = f"closed 1 of {record['lines']} lines that nothing needs"
