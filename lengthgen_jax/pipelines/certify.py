@@ -30,7 +30,7 @@ from lengthgen_jax.results import records
 
 EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 MANY_CONTEXTS = 5_000_000  # no more are counted
-OPINION_CONTEXTS = 100_000  # that the program is tried on, at most
+OPINION_CONTEXTS = 30_000  # that the program is tried on, at most
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
