@@ -56,7 +56,15 @@ MISTAKES = {
   "not a tuple": ([TINY, "--config.seeds=(0,1"], ["seeds", "(0,1"]),
   "a calibrated field": (
     [TINY, "--config.retrain.bias.kind=window"],
-    ["no field 'kind'", "scale"],
+    ["retrain.bias.kind", "calibration decides it"],
+  ),
+  "unknown in the second stage": (
+    [TINY, "--config.retrain.train.stepz=3"],
+    ["retrain.train.stepz", "steps"],
+  ),
+  "unknown section of the second stage": (
+    [TINY, "--config.retrain.calibration.kappa=3"],
+    ["retrain.calibration.kappa", "start, temperature, train"],
   ),
   "a section": ([TINY, "--config.train=3"], ["config.train", "ConfigDict"]),
   "no such file": (["--config=configs/nothing.py"], ["configs/nothing.py"]),

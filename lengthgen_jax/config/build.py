@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lengthgen_jax.attention import biases, temperature
+from lengthgen_jax import sections
+from lengthgen_jax.attention import biases
 from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
@@ -31,7 +32,6 @@ def build(config: ConfigDict) -> Experiment:
     UsageError: a field is not valid, or fields do not fit each other.
   """
   check_fields(config)
-  _check_seeds_and_mesh(config)
   _check_initial(config)
   _check_eval(config)
   _check_head_dim(config)
@@ -328,7 +328,7 @@ def _model_config(
     num_segments=num_segments,
     learned_bias_scale=config.bias.learned_scale,
     positions=PositionConfig(**config.positions),
-    temperature=temperature.TemperatureConfig(**config.temperature),
+    temperature=sections.Temperature(**config.temperature),
     attention=AttentionConfig(**config.attention),
     **section,
   )
@@ -399,20 +399,6 @@ def _check_tests(experiment: Experiment, section: ConfigDict) -> None:
     )
 
 
-def _check_seeds_and_mesh(config: ConfigDict) -> None:
-  """Raises UsageError if a seed occurs twice, or the mesh has neither two axes
-  nor none."""
-  check(
-    len(set(config.seeds)) == len(config.seeds),
-    f"seeds={tuple(config.seeds)}: name every seed once",
-  )
-  check(
-    len(config.mesh) in (0, 2),
-    f"mesh={tuple(config.mesh)}: devices along seeds and along data, like"
-    " (2, 4); or ()",
-  )
-
-
 def _check_initial(config: ConfigDict) -> None:
   """Raises UsageError if other fields do not fit the initial parameters."""
   initial, train = config.initial, config.train
@@ -439,24 +425,11 @@ def _check_initial(config: ConfigDict) -> None:
 
 
 def _check_eval(config: ConfigDict) -> None:
-  """Raises UsageError if eval.test_sets, eval.checkpoint or eval.samples are
-  not valid."""
+  """Raises UsageError unless eval.test_sets are some of the task's."""
   test_sets = TASKS[config.task].test_sets
   check(test_sets, f"task={config.task!r} has no test set: its class needs one")
   for name in config.eval.test_sets:
     check_choice("eval.test_sets", name, test_sets)
-  checkpoint = config.eval.checkpoint
-  check(
-    checkpoint in ("last", "best")
-    or (checkpoint.isascii() and checkpoint.isdigit()),
-    f"eval.checkpoint={checkpoint!r}: choose last, best or the number of a"
-    " step",
-  )
-  check(
-    len(config.eval.samples) in (1, len(config.eval.lengths)),
-    f"eval.samples={tuple(config.eval.samples)}: one positive number, or one"
-    f" for each of eval.lengths={tuple(config.eval.lengths)}",
-  )
 
 
 def _check_positions_and_encoder(config: ConfigDict, task: Task) -> None:
@@ -499,14 +472,9 @@ def _check_normalizer(config: ConfigDict) -> None:
 
 
 def _check_head_dim(config: ConfigDict) -> None:
-  """Raises UsageError if attention heads cannot share model.emb_dim evenly, or
-  have an odd size that rotary positions cannot split."""
+  """Raises UsageError if heads have an odd size that rotary positions cannot
+  split."""
   model, positions = config.model, config.positions
-  check(
-    model.emb_dim % model.num_heads == 0,
-    f"model.num_heads={model.num_heads} does not divide"
-    f" model.emb_dim={model.emb_dim}",
-  )
   check(
     positions.kind != "rope" or (model.emb_dim // model.num_heads) % 2 == 0,
     f"positions.kind='rope' needs an even head size, not"

@@ -14,11 +14,10 @@ from absl import flags
 from ml_collections import ConfigDict
 from ml_collections.config_flags import tuple_parser
 
-from lengthgen_jax.attention.biases import BIASES
-from lengthgen_jax.attention.normalizers import NORMALIZERS
-from lengthgen_jax.attention.positions import POSITIONS
-from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.config.fields import (
+  CALIBRATED,
+  REGISTRIES,
+  RETRAIN_SECTIONS,
   check_has_effect,
   default_config,
   leaves,
@@ -31,8 +30,7 @@ from lengthgen_jax.errors import (
   one_line,
 )
 from lengthgen_jax.registry import caller_file, registering_files, run_file
-from lengthgen_jax.tasks import HINTS, TASKS
-from lengthgen_jax.training.optimizer import OPTIMIZERS
+from lengthgen_jax.tasks import HINTS
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 
@@ -59,15 +57,6 @@ NOT_IN_METHOD = (
   "train.chunk",
   "train.seed_axis",
 )
-# The registry of each field whose value is a registered name.
-REGISTRY_OF_FIELD = {
-  "task": TASKS,
-  "positions.kind": POSITIONS,
-  "temperature.kind": TEMPERATURES,
-  "attention.normalizer": NORMALIZERS,
-  "bias.kind": BIASES,
-  "train.optimizer": OPTIMIZERS,
-}
 
 
 def find(path: str | pathlib.Path, folder: str | pathlib.Path = "") -> str:
@@ -180,23 +169,36 @@ def _set_field(
     UsageError: there is no such field, and the message lists those of its
       section; or its type is another one.
   """
-  section, path, field = config, "config", config
-  for part in name.split("."):
+  path = name.split(".")
+  changes_first_stage = path[0] == "retrain" and path[1:2] != ["start"]
+  if changes_first_stage:  # it has the field, and `retrain` only the change
+    path = path[1:]
+    check(
+      path and path[0] in RETRAIN_SECTIONS,
+      f"{what}: no such field; config.retrain has {', '.join(config.retrain)}",
+    )
+    check(".".join(path) not in CALIBRATED, f"{what}: calibration decides it")
+  section, place, field = config, "config", config
+  for part in path:
     names = list(field) if isinstance(field, ConfigDict) else []
     check(
       part in names,
-      f"{what}: no field {part!r}; {path} has"
+      f"{what}: no field {part!r}; {place} has"
       f" {', '.join(names) or 'no fields of its own'}",
     )
-    section, field, path = field, field[part], f"{path}.{part}"
-  last = name.rpartition(".")[2]
-  kind = section.get_type(last)
+    section, field, place = field, field[part], f"{place}.{part}"
+  kind = section.get_type(path[-1])
+  if changes_first_stage:
+    section = copy.deepcopy(section)
   try:
-    section[last] = convert(value, kind)
+    section[path[-1]] = convert(value, kind)
   except (TypeError, ValueError) as error:
     raise UsageError(
       f"{what}: cannot be {value!r}; its type is {kind.__name__}"
     ) from error
+  if changes_first_stage:
+    with config.unlocked():
+      config.retrain[path[0]][path[-1]] = section[path[-1]]
 
 
 def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
@@ -211,6 +213,8 @@ def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
   """
   config = default_config(str(values.get("task", "addition"))).lock()
   for name, value in leaves(values):
+    if value is None and name.startswith("retrain."):
+      continue  # older versions listed what is as in the first stage
     value = tuple(value) if isinstance(value, list) else value
     _set_field(config, name, value, f"{what}: {name}")
   return config
@@ -241,7 +245,7 @@ def name_overrides(config: ConfigDict, preset: ConfigDict) -> None:
     )
   overrides = dict(text.split("=", 1) for text in config.overrides)
   for field, value in leaves(config):
-    if value == before[field]:
+    if value == before.get(field):
       continue
     check_has_effect(config, field)
     name = field.removeprefix("retrain.")
@@ -309,7 +313,7 @@ def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
   fields, hints = dict(leaves(saved)), HINTS.get(str(saved.get("task")), {})
   names = [
     (name, fields.get(name), registry)
-    for field, registry in REGISTRY_OF_FIELD.items()
+    for field, registry in REGISTRIES.items()
     for name in (field, f"retrain.{field}")
   ]
   names += [("hints", hint, hints) for hint in saved.get("hints", ())]
