@@ -169,36 +169,36 @@ def _set_field(
     UsageError: there is no such field, and the message lists those of its
       section; or its type is another one.
   """
-  path = name.split(".")
-  changes_first_stage = path[0] == "retrain" and path[1:2] != ["start"]
-  if changes_first_stage:  # it has the field, and `retrain` only the change
-    path = path[1:]
+  first_name = name.removeprefix("retrain.")
+  group, _, last = first_name.partition(".")
+  if name != first_name and last:  # set it in a copy of the first stage
     check(
-      path and path[0] in RETRAIN_SECTIONS,
+      group in RETRAIN_SECTIONS,
       f"{what}: no such field; config.retrain has {', '.join(config.retrain)}",
     )
-    check(".".join(path) not in CALIBRATED, f"{what}: calibration decides it")
-  section, place, field = config, "config", config
-  for part in path:
+    check(first_name not in CALIBRATED, f"{what}: calibration decides it")
+    stage = copy.deepcopy(config)
+    _set_field(stage, first_name, value, what, convert)
+    with config.unlocked():
+      config.retrain[group][last] = stage[group][last]
+    return
+  section, path, field = config, "config", config
+  for part in name.split("."):
     names = list(field) if isinstance(field, ConfigDict) else []
     check(
       part in names,
-      f"{what}: no field {part!r}; {place} has"
+      f"{what}: no field {part!r}; {path} has"
       f" {', '.join(names) or 'no fields of its own'}",
     )
-    section, field, place = field, field[part], f"{place}.{part}"
-  kind = section.get_type(path[-1])
-  if changes_first_stage:
-    section = copy.deepcopy(section)
+    section, field, path = field, field[part], f"{path}.{part}"
+  last = name.rpartition(".")[2]
+  kind = section.get_type(last)
   try:
-    section[path[-1]] = convert(value, kind)
+    section[last] = convert(value, kind)
   except (TypeError, ValueError) as error:
     raise UsageError(
       f"{what}: cannot be {value!r}; its type is {kind.__name__}"
     ) from error
-  if changes_first_stage:
-    with config.unlocked():
-      config.retrain[path[0]][path[-1]] = section[path[-1]]
 
 
 def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
@@ -214,7 +214,7 @@ def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
   config = default_config(str(values.get("task", "addition"))).lock()
   for name, value in leaves(values):
     if value is None and name.startswith("retrain."):
-      continue  # older versions listed what is as in the first stage
+      continue  # older versions listed what is as in the first stage too
     value = tuple(value) if isinstance(value, list) else value
     _set_field(config, name, value, f"{what}: {name}")
   return config
