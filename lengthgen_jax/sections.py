@@ -87,10 +87,14 @@ class Section:
   """A Section is the base class of sections, which checks every field.
 
   Attributes:
-    section: the name of the section in the config.
+    section: the name of the section in the config, that of the class.
   """
 
   section: ClassVar[str] = ""
+
+  def __init_subclass__(cls):
+    if cls.__base__ is Section and "section" not in vars(cls):
+      cls.section = cls.__name__.lower()
 
   def __post_init__(self):
     for field in dataclasses.fields(self):
@@ -125,8 +129,6 @@ class Section:
 class Data(Section):
   """What models are trained on."""
 
-  section = "data"
-
   # lengths: a length is drawn for each operand, then its digits or items;
   # permutation: the papers' integers below 2^20, split 7:1 into training and
   # validation
@@ -157,8 +159,6 @@ class Data(Section):
 @dataclasses.dataclass(frozen=True)
 class Mixing(Section):
   """How the main task and its hints share training."""
-
-  section = "mixing"
 
   # alternate: tasks have gradient steps in turn; weighted: they share every
   # batch
@@ -213,8 +213,6 @@ class Model(Shape):
 class Positions(Section):
   """How positions are encoded."""
 
-  section = "positions"
-
   # none; encodings of the index: sinusoidal, learned, rope, alibi, nape (ALiBi
   # in half of the heads), t5, fire, randomized; encodings of places, which an
   # output shares with its operands' digits: coordinates (sinusoids), abacus and
@@ -243,8 +241,6 @@ class Positions(Section):
 class Temperature(Section):
   """A factor on attention scores, before the bias is added."""
 
-  section = "temperature"
-
   # none; a·log(n+1): log_items, fixed (a is not learned) and log_visible;
   # one_plus_log: 1 + a·log(n+1); scalable: a·log n + b per head; asentmax:
   # a + β·log(n+1)^γ per head, β and γ from the hidden state. In decoder-only
@@ -260,8 +256,6 @@ class Temperature(Section):
 class Attention(Section):
   """How scores become weights."""
 
-  section = "attention"
-
   # softmax; with exact zeros: entmax, sparsemax; stick_breaking (of
   # decoder-only models)
   normalizer: str = "softmax"
@@ -274,8 +268,6 @@ class Attention(Section):
 @dataclasses.dataclass(frozen=True)
 class Initial(Section):
   """The parameters before the first step."""
-
-  section = "initial"
 
   # random; construction: weights that sort, of Theorem 5.1 of the task hinting
   # paper (train.steps=0 leaves them as they are)
@@ -291,8 +283,6 @@ class Initial(Section):
 @dataclasses.dataclass(frozen=True)
 class Bias(Section):
   """The bias that is added to attention scores."""
-
-  section = "bias"
 
   kind: str = "none"  # none, window, file
   file: str = ""  # an .npz with lines or matrices
@@ -314,8 +304,6 @@ class Bias(Section):
 @dataclasses.dataclass(frozen=True)
 class Train(Section):
   """How a run is trained."""
-
-  section = "train"
 
   steps: CountOrNone = 1000  # gradient steps
   batch_size: Count = 128
@@ -354,8 +342,6 @@ class Train(Section):
 class Checkpoint(Section):
   """What is kept of a run."""
 
-  section = "checkpoint"
-
   every: Count = 4  # chunks between checkpoints
   # newest checkpoints kept; each has the best parameters so far too
   keep: Count = 2
@@ -364,8 +350,6 @@ class Checkpoint(Section):
 @dataclasses.dataclass(frozen=True)
 class Calibration(Section):
   """ABC: how lines are found in the attention of the first stage's model."""
-
-  section = "calibration"
 
   # in the units of data.train_length; () draws lengths as in training
   lengths: Sizes = (4, 5, 6)
@@ -410,8 +394,6 @@ class Calibration(Section):
 class Abc(Section):
   """ABC's first stage, which interpolates."""
 
-  section = "abc"
-
   # least validation exact match of a model that interpolates
   min_exact_match: Share = 0.97
   # input whose attention is drawn, as one types it; "" = a short one
@@ -428,8 +410,6 @@ class Retrain(Section):
   by section.
   """
 
-  section = "retrain"
-
   # initial parameters: fresh, interpolated (the first stage's)
   start: Literal["fresh", "interpolated"] = "fresh"
 
@@ -438,8 +418,6 @@ class Retrain(Section):
 class Finetune(Section):
   """What follows training (with --mode=abc, the second stage): certify; train
   wrong models on inputs on which they are wrong; certify again."""
-
-  section = "finetune"
 
   # the most rounds of finetuning; 0 = no certificate either
   rounds: CountOrNone = 0
@@ -454,8 +432,6 @@ class Finetune(Section):
 @dataclasses.dataclass(frozen=True)
 class Certify(Section):
   """Proofs for every length."""
-
-  section = "certify"
 
   max_cases: Rate = 1e9  # more cases are not tried
   # whether cases are tried after the first receptive field with wrong ones
@@ -475,8 +451,6 @@ class Prune(Section):
   """Before a model is certified, lines of its bias that it does not need are
   closed, so that there are fewer cases."""
 
-  section = "prune"
-
   # whether that is done, and whether lines that are closed stay so in every
   # mode
   enabled: bool = True
@@ -488,8 +462,6 @@ class Prune(Section):
 @dataclasses.dataclass(frozen=True)
 class Probe(Section):
   """Looking inside a model."""
-
-  section = "probe"
 
   # inputs whose attention is drawn, as one types them; () = the papers', or an
   # example, unless there are random ones
@@ -520,8 +492,6 @@ class Probe(Section):
 class Bench(Section):
   """Timing."""
 
-  section = "bench"
-
   repeats: Count = 5  # timed calls of each case, of which the median counts
   # whether a trace of jax.profiler is written to W/trace
   trace: bool = False
@@ -530,8 +500,6 @@ class Bench(Section):
 @dataclasses.dataclass(frozen=True)
 class Eval(Section):
   """Tests."""
-
-  section = "eval"
 
   lengths: SomeSizes = (6, 10, 20, 60)  # in decimal digits or items
   # arithmetic: equal, unequal, carry, chain, nines, zeros, short, repeated;
@@ -599,6 +567,8 @@ class Eval(Section):
 @dataclasses.dataclass(frozen=True)
 class Config(Section):
   """A whole config, but for the sections of tasks."""
+
+  section = ""
 
   task: str = "addition"  # a name in lengthgen_jax/tasks/__init__.py
   method: str = "vanilla"  # a label for result rows and figures
