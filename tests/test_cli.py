@@ -98,11 +98,8 @@ def test_mistake_in_flags_is_one_line(what):
     assert name in line
 
 
-@pytest.mark.parametrize("name", ["lr[1]", "a*", "what?", "back\\slash"])
-def test_a_workdir_whose_checkpoints_could_not_be_read_is_refused(
-  name, tmp_path
-):
-  folder = tmp_path / name
+def test_a_workdir_whose_checkpoints_could_not_be_read_is_refused(tmp_path):
+  folder = tmp_path / "lr[1]"
   folder.mkdir()
   tiny_file = f"--config={REPOSITORY / 'tests' / 'tiny.py'}"
   for run_folder, place in ((folder / "run", tmp_path), ("run", folder)):
@@ -183,25 +180,15 @@ def test_a_flag_file_is_read_like_the_command_line(tmp_path):
   path.write_text(
     f"--config.seeds=(7,)\n{TINY}\n--mode=abc\n", encoding="utf-8"
   )
-  for words in ((), ("--config.train.steps", "5")):
-    with command.parsed(*words, f"--flagfile={path}") as (mode, config):
-      assert mode == "abc" and config.seeds == (7,)
-  path.write_text("--model=addition\n--mode=predict\n", encoding="utf-8")
-  with command.parsed(f"--flagfile={path}") as (mode, config):
-    assert (mode, config.pretrained) == ("predict", "addition")
-  path.write_text(f"--workdir={tmp_path}\n", encoding="utf-8")
-  records.write_text(
-    tmp_path / "config.json", get_config().to_json_best_effort()
-  )
-  with command.parsed(f"--flagfile={path}") as (_, config):
-    assert config.model.emb_dim == 16
+  words = "--config.train.steps", "5", f"--flagfile={path}"
+  with command.parsed(*words) as (mode, config):
+    assert (mode, config.seeds, config.train.steps) == ("abc", (7,), 5)
 
 
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_a_device_that_is_not_there_is_one_line(platform):
-  env = os.environ | {"JAX_PLATFORMS": platform}
+def test_a_device_that_is_not_there_is_one_line():
+  env = os.environ | {"JAX_PLATFORMS": "tpu"}
   line = refusal(run("--mode=predict", "--model=addition", env=env))
-  assert f"JAX_PLATFORMS={platform}: no such device here" in line
+  assert "JAX_PLATFORMS=tpu: no such device here" in line
 
 
 def test_an_error_of_the_disk_is_one_line(monkeypatch):
@@ -240,33 +227,25 @@ def test_mistake_leaves_the_process_with_one_line_too(tmp_path):
 VALUES = {
   "task='subtraction'": ["addition", "parity"],
   "model.kind='encoder'": ["decoder_only"],
-  "model.norm='middle'": ["block_end"],
   "model.num_heads=3": ["model.emb_dim=16"],
   "model.dropout_rate=1.0": ["[0, 1)"],
   "positions.kind='rotary'": ["rope"],
   "train.steps=0": ["positive"],
   "train.learning_rate=1e999": ["train.learning_rate=inf", "finite"],
   "bias.kind='fence'": ["window"],
-  "bias.closed=1.0": ["positive"],
-  "temperature.kind='warm'": ["log_items"],
   "temperature.stretch=0.5": ["at least 1"],
   "arithmetic.slack=0": ["digit more"],
   "data.short_longest=1": ["every length in turn"],
   "data.buckets=(2,)": ["one width"],
   "data.size=5": ["train.batch_size=32"],
-  "hints=('carry',)": ["addition has none"],
-  "seeds=()": ["seed"],
   "seeds=(1, 1)": ["once"],
   "seeds=('a',)": ["integers"],
-  "eval.test_sets=()": ["at least one"],
   "eval.test_sets=('x',)": ["eval.test_sets='x'", "unequal"],
   "eval.lengths=()": ["at least one"],
   "eval.samples=(1, 2)": ["eval.lengths=(2,)"],
   "eval.checkpoint='newest'": ["last, best"],
   "calibration.quantity='logits'": ["weights, scores"],
-  "calibration.directions=(0.5,)": ["integers"],
   "eval.frontier_samples=298": ["eval.frontier_samples=298", "299"],
-  "eval.chains=(0,)": ["eval.chains=(0,)"],
 }
 
 
@@ -278,8 +257,6 @@ REFUSED = {
   "addition,window_cpi": {(x,): words for x, words in VALUES.items()}
   | {
     (*FIXED, "eval.lengths=(2, 8)"): ["8 digits do not fit", "W=8"],
-    (*FIXED, "eval.frontier=99"): ["do not fit"],
-    (*LEARNED, "positions.table=9"): ["need 10 positions"],
     (*LEARNED, "positions.table=10", "eval.lengths=(20,)"): [
       "20 digits need",
       "positions.table=10",
@@ -297,7 +274,6 @@ REFUSED = {
     ("data.numbers='permutation'",): ["data.width='fixed'", "lengths"],
     ("train.batch_size=1",): ["too few", "buckets"],
     ("sort.alphabet=1",): ["at least 2"],
-    ("sort.repeat_share=2.0",): ["[0, 1]"],
     ("sort.repeat_values='few'",): ["choose one of uniform, log_uniform"],
     ("positions.kind='abacus'",): ["sort has none", "rope"],
     ("bias.windowed_encoder=True",): ["no encoder"],
@@ -313,12 +289,10 @@ REFUSED = {
   "modular": {
     ("modular.p=1",): ["a modulus must be at least 2"],
     ("modular.p=251",): ["at most 250"],
-    ("modular.answer='last'",): ["choose one of states, final"],
   },
   "permutations": {("permutations.group='S4'",): ["choose one of S3, S5"]},
   "dyck": {
     ("dyck.brackets='('",): ["must be pairs, like '()'"],
-    ("dyck.brackets='(('",): ["must be different characters"],
     ("dyck.brackets='( '",): ["no digits (these are depths) and no spaces"],
     ("dyck.bound=0",): ["from 1 to 250"],
     ("dyck.brackets='()[]'", "dyck.bound=200"): ["at most 250"],

@@ -128,12 +128,12 @@ def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:
     assignments: "field=value" for every field that is set.
 
   Raises:
-    UsageError: as in `_set_field` and `name_overrides`.
+    UsageError: as in `set_field` and `name_overrides`.
   """
   config = copy.deepcopy(preset)
   for assignment in assignments:
     name, _, text = assignment.partition("=")
-    _set_field(config, name, text, f"--config.{name}", _parse)
+    set_field(config, name, text, f"--config.{name}", _parse)
   name_overrides(config, preset)
   return config
 
@@ -148,7 +148,7 @@ def _parse(text: str, kind: type) -> Any:
   return kind(text) if kind in (int, float) else text
 
 
-def _set_field(
+def set_field(
   config: ConfigDict,
   name: str,
   value: Any,
@@ -178,7 +178,7 @@ def _set_field(
     )
     check(first_name not in CALIBRATED, f"{what}: calibration decides it")
     stage = copy.deepcopy(config)
-    _set_field(stage, first_name, value, what, convert)
+    set_field(stage, first_name, value, what, convert)
     with config.unlocked():
       config.retrain[group][last] = stage[group][last]
     return
@@ -209,14 +209,14 @@ def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
     what: where they are from, for messages.
 
   Raises:
-    UsageError: as in `_set_field`.
+    UsageError: as in `set_field`.
   """
   config = default_config(str(values.get("task", "addition"))).lock()
   for name, value in leaves(values):
     if value is None and name.startswith("retrain."):
       continue  # older versions listed what is as in the first stage too
     value = tuple(value) if isinstance(value, list) else value
-    _set_field(config, name, value, f"{what}: {name}")
+    set_field(config, name, value, f"{what}: {name}")
   return config
 
 
