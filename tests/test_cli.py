@@ -155,9 +155,11 @@ def test_a_config_file_is_run_once(tmp_path):
 
 def test_the_config_of_both_stages_is_printed():
   words = "--config.train.steps=7", "--config.retrain.train.steps=9"
+  words += ("--config.retrain.start=interpolated",)
   first, second = inside(TINY, *words, "--mode=config").stdout.split("\n\n")
   assert "train.steps=7" in first.splitlines()
   assert "train.steps=9" in second.splitlines()
+  assert second.startswith("The second stage, interpolated")
   assert "train.batch_size" not in second and "sort.alphabet" not in first
 
 

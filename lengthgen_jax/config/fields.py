@@ -259,16 +259,18 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
 def _need(config: ConfigDict, name: str) -> str:
   """Returns what a field lacks to change anything, in words; "" for nothing."""
   get = lambda field: operator.attrgetter(field)(config)
-  for key in (name, name.partition(".")[0]):
-    other, off = NOTHING_WITH.get(key, (name, None))
-    if other != name and get(other) == off:
-      return f"{other} other than {off!r}"
-  other, value = ONLY_WITH.get(name, (name, None))
-  if other != name and get(other) != value:
-    return f"{other}={value!r}"
-  other, attribute = ONLY_IF.get(name, (name, ""))
-  things = REGISTRIES[other] if other != name else {}
-  has = [n for n, x in things.items() if getattr(x, attribute)]
-  if get(other) in set(things) - set(has):
-    return f"{other}={' or '.join(has)}"
-  return ""
+  if name in ONLY_WITH:
+    other, value = ONLY_WITH[name]
+    return "" if get(other) == value else f"{other}={value!r}"
+  if name in ONLY_IF:
+    other, attribute = ONLY_IF[name]
+    things = REGISTRIES[other]
+    has = [key for key in things if getattr(things[key], attribute)]
+    # An unknown name is refused where the experiment is built.
+    is_lacking = get(other) in set(things) - set(has)
+    return f"{other}={' or '.join(has)}" if is_lacking else ""
+  other, off = NOTHING_WITH.get(name) or NOTHING_WITH.get(
+    name.partition(".")[0], (name, None)
+  )
+  is_off = other != name and get(other) == off
+  return f"{other} other than {off!r}" if is_off else ""
