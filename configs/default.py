@@ -1,6 +1,6 @@
 """Presets of a small vanilla model on any task: TASK.
 
-lengthgen_jax/config/fields.py has all fields, with defaults and meanings.
+lengthgen_jax/sections.py has all fields, with defaults and meanings.
 
   lengthgen --config=configs/default.py:copy --workdir=W
 """

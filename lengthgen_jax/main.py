@@ -46,6 +46,7 @@ MODES = {
   " necessary; rows and figures",
   "bench": "time this program on this device",
   "report": "tables, figures and a page of all results below --workdir",
+  "config": "print all fields of both stages",
   "models": "list the trained models that come with the package",
   "export": "write a trained model of a workdir to --export_to",
 }
@@ -291,6 +292,9 @@ def dispatch(
   check_flags(mode)
   if mode == "models":
     return mode_function(mode)()
+  if mode == "config":
+    check(config is not None, "--config is missing")
+    return mode_function(mode)(config)
   model = config.pretrained if config is not None else ""
   folder = workdir or pathlib.Path(pathlib.Path(model).name)
   check(

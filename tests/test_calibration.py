@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+from typing import get_args
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from command import refuses
 from ml_collections import ConfigDict
 from plain_lines import INF, one_seed, opened, places, site_line, tokens
 
+from lengthgen_jax import sections
 from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.calibration import (
   MeanAttention,
@@ -341,7 +343,7 @@ THREE = Lines(
 )
 
 
-@pytest.mark.parametrize("empty", calibration.CHOICES["empty_heads"])
+@pytest.mark.parametrize("empty", get_args(sections.EmptyHeads))
 def test_kept_lines_are_packed_and_empty_heads_are_as_asked(empty):
   seeds = [
     selection([[[1, 0, 1], [0, 0, 0]], [[0, 1, 0], [0, 0, 1]]], [1, 2, 3]),

@@ -33,7 +33,8 @@ from lengthgen_jax.results import records
 
 def test_help_names_our_flags_and_needs_no_jax(tmp_path):
   (tmp_path / "jax.py").write_text("raise SystemExit('jax was imported')")
-  done = run("--help", env=os.environ | {"PYTHONPATH": str(tmp_path)})
+  path = os.pathsep.join(map(str, (tmp_path, REPOSITORY)))
+  done = run("--help", env=os.environ | {"PYTHONPATH": path})
   assert "lengthgen --config=configs/quickstart.py --mode=abc" in done.stdout
   for flag in ("config", "workdir", "model", "mode", "input", "export_to"):
     assert f"\n  --{flag}: " in done.stdout
@@ -48,15 +49,20 @@ MISTAKES = {
     [TINY, "--config.train.stepz=3"],
     ["train.stepz", "steps", "batch_size", "seed_axis"],
   ),
-  "unknown section": ([TINY, "--config.trian.steps=3"], ["trian", "eval"]),
   "below a leaf": ([TINY, "--config.task.name=3"], ["no field 'name'"]),
-  "unknown switch": ([TINY, "--noconfig.bias.leak"], ["leak"]),
   "not a number": ([TINY, "--config.train.steps=many"], ["steps", "many"]),
-  "not whole": ([TINY, "--config.train.steps=1.5"], ["steps", "1.5"]),
   "not a tuple": ([TINY, "--config.seeds=(0,1"], ["seeds", "(0,1"]),
   "a calibrated field": (
     [TINY, "--config.retrain.bias.kind=window"],
-    ["no field 'kind'", "scale"],
+    ["retrain.bias.kind", "calibration decides it"],
+  ),
+  "unknown in the second stage": (
+    [TINY, "--config.retrain.train.stepz=3"],
+    ["retrain.train.stepz", "steps"],
+  ),
+  "unknown section of the second stage": (
+    [TINY, "--config.retrain.calibration.kappa=3"],
+    ["retrain.calibration.kappa", "start, temperature, train"],
   ),
   "a section": ([TINY, "--config.train=3"], ["config.train", "ConfigDict"]),
   "no such file": (["--config=configs/nothing.py"], ["configs/nothing.py"]),
@@ -71,7 +77,6 @@ MISTAKES = {
   ),
   "preset": (["--config=configs/arithmetic.py:division"], ["addition"]),
   "method": (["--config=configs/arithmetic.py:parity,wndow"], ["window"]),
-  "hint": (["--config=configs/sorting.py:sucessor"], ["successor"]),
   "mode": ([TINY, "--mode=dance"], ["dance", *main.MODES]),
   "flag": ([TINY, "--wrkdir=x"], ["wrkdir"]),
   "stray word": ([TINY, "predict"], ["predict"]),
@@ -93,11 +98,8 @@ def test_mistake_in_flags_is_one_line(what):
     assert name in line
 
 
-@pytest.mark.parametrize("name", ["lr[1]", "a*", "what?", "back\\slash"])
-def test_a_workdir_whose_checkpoints_could_not_be_read_is_refused(
-  name, tmp_path
-):
-  folder = tmp_path / name
+def test_a_workdir_whose_checkpoints_could_not_be_read_is_refused(tmp_path):
+  folder = tmp_path / "lr[1]"
   folder.mkdir()
   tiny_file = f"--config={REPOSITORY / 'tests' / 'tiny.py'}"
   for run_folder, place in ((folder / "run", tmp_path), ("run", folder)):
@@ -112,10 +114,8 @@ def test_a_workdir_whose_checkpoints_could_not_be_read_is_refused(
 # Of a config file of one's own; the names that the message has.
 TYPOS = {
   "config.bias.widow = 3": ["bias.widow", "window"],
-  "config.eval.lenghts = (3,)": ["eval.lenghts", "lengths"],
   "config.my_note = 'mine'": ["my_note", "method"],
-  "config.train.step = 3": ["train.step", "steps"],
-  "config.model.emb_size = 3": ["model.emb_size", "emb_dim"],
+  "config.retrain.train.step = 3": ["retrain.train.step", "steps"],
   "config.train = type(config)({'steps': 'many'})": ["train.steps", "int"],
   "config = None": ["get_config()", "None"],
   "config.train.steps = 'many'": ["TypeError", "many"],
@@ -153,6 +153,16 @@ def test_a_config_file_is_run_once(tmp_path):
     assert log.read_text(encoding="utf-8") == "run\n"
 
 
+def test_the_config_of_both_stages_is_printed():
+  words = "--config.train.steps=7", "--config.retrain.train.steps=9"
+  words += ("--config.retrain.start=interpolated",)
+  first, second = inside(TINY, *words, "--mode=config").stdout.split("\n\n")
+  assert "train.steps=7" in first.splitlines()
+  assert "train.steps=9" in second.splitlines()
+  assert second.startswith("The second stage, interpolated")
+  assert "train.batch_size" not in second and "sort.alphabet" not in first
+
+
 def test_of_a_field_that_is_set_again_the_last_value_counts():
   words = [f"--config.{field}" for field in ("seeds=(0,)", "seeds=(1,)")]
   words += ["--config.eval.samples", "(8,)", "--config.eval.samples", "(9, 9)"]
@@ -172,25 +182,15 @@ def test_a_flag_file_is_read_like_the_command_line(tmp_path):
   path.write_text(
     f"--config.seeds=(7,)\n{TINY}\n--mode=abc\n", encoding="utf-8"
   )
-  for words in ((), ("--config.train.steps", "5")):
-    with command.parsed(*words, f"--flagfile={path}") as (mode, config):
-      assert mode == "abc" and config.seeds == (7,)
-  path.write_text("--model=addition\n--mode=predict\n", encoding="utf-8")
-  with command.parsed(f"--flagfile={path}") as (mode, config):
-    assert (mode, config.pretrained) == ("predict", "addition")
-  path.write_text(f"--workdir={tmp_path}\n", encoding="utf-8")
-  records.write_text(
-    tmp_path / "config.json", get_config().to_json_best_effort()
-  )
-  with command.parsed(f"--flagfile={path}") as (_, config):
-    assert config.model.emb_dim == 16
+  words = "--config.train.steps", "5", f"--flagfile={path}"
+  with command.parsed(*words) as (mode, config):
+    assert (mode, config.seeds, config.train.steps) == ("abc", (7,), 5)
 
 
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_a_device_that_is_not_there_is_one_line(platform):
-  env = os.environ | {"JAX_PLATFORMS": platform}
+def test_a_device_that_is_not_there_is_one_line():
+  env = os.environ | {"JAX_PLATFORMS": "tpu"}
   line = refusal(run("--mode=predict", "--model=addition", env=env))
-  assert f"JAX_PLATFORMS={platform}: no such device here" in line
+  assert "JAX_PLATFORMS=tpu: no such device here" in line
 
 
 def test_an_error_of_the_disk_is_one_line(monkeypatch):
@@ -229,52 +229,25 @@ def test_mistake_leaves_the_process_with_one_line_too(tmp_path):
 VALUES = {
   "task='subtraction'": ["addition", "parity"],
   "model.kind='encoder'": ["decoder_only"],
-  "model.norm='middle'": ["block_end"],
   "model.num_heads=3": ["model.emb_dim=16"],
-  "model.num_encoder_layers=-1": ["negative"],
   "model.dropout_rate=1.0": ["[0, 1)"],
   "positions.kind='rotary'": ["rope"],
-  "train.schedule='wild'": ["cosine"],
-  "train.seed_axis='pmap'": ["vmap"],
   "train.steps=0": ["positive"],
   "train.learning_rate=1e999": ["train.learning_rate=inf", "finite"],
-  "train.clip_norm=-1e999+1e999": ["train.clip_norm=nan", "finite"],
-  "checkpoint.every=0": ["positive"],
   "bias.kind='fence'": ["window"],
-  "bias.window=-1": ["negative"],
-  "bias.closed=1.0": ["positive"],
-  "temperature.kind='warm'": ["log_items"],
   "temperature.stretch=0.5": ["at least 1"],
   "arithmetic.slack=0": ["digit more"],
-  "arithmetic.slack=-1": ["negative"],
   "data.short_longest=1": ["every length in turn"],
   "data.buckets=(2,)": ["one width"],
-  "data.short_share=1.5": ["[0, 1]"],
   "data.size=5": ["train.batch_size=32"],
-  "hints=('carry',)": ["addition has none"],
-  "mixing.kind='shaken'": ["weighted"],
-  "seeds=()": ["seed"],
   "seeds=(1, 1)": ["once"],
   "seeds=('a',)": ["integers"],
-  "seeds=(4294967296,)": ["integers"],
-  "eval.samples=(0,)": ["integers"],
-  "eval.test_sets=()": ["at least one"],
   "eval.test_sets=('x',)": ["eval.test_sets='x'", "unequal"],
   "eval.lengths=()": ["at least one"],
-  "eval.lengths=(2.5,)": ["integers"],
   "eval.samples=(1, 2)": ["eval.lengths=(2,)"],
   "eval.checkpoint='newest'": ["last, best"],
   "calibration.quantity='logits'": ["weights, scores"],
-  "calibration.directions=(0.5,)": ["integers"],
-  "calibration.self_directions=()": ["integers"],
-  "calibration.min_cells=2.0": ["[0, 1]"],
-  "abc.min_exact_match=2.0": ["[0, 1]"],
-  "abc.vanilla_longest=-1": ["negative"],
-  "train.restart_below=1.5": ["[0, 1]"],
-  "train.target_exact_match=0.0": ["positive"],
   "eval.frontier_samples=298": ["eval.frontier_samples=298", "299"],
-  "eval.frontier=-1": ["eval.frontier=-1", "negative"],
-  "eval.chains=(0,)": ["eval.chains=(0,)"],
 }
 
 
@@ -286,8 +259,6 @@ REFUSED = {
   "addition,window_cpi": {(x,): words for x, words in VALUES.items()}
   | {
     (*FIXED, "eval.lengths=(2, 8)"): ["8 digits do not fit", "W=8"],
-    (*FIXED, "eval.frontier=99"): ["do not fit"],
-    (*LEARNED, "positions.table=9"): ["need 10 positions"],
     (*LEARNED, "positions.table=10", "eval.lengths=(20,)"): [
       "20 digits need",
       "positions.table=10",
@@ -305,7 +276,6 @@ REFUSED = {
     ("data.numbers='permutation'",): ["data.width='fixed'", "lengths"],
     ("train.batch_size=1",): ["too few", "buckets"],
     ("sort.alphabet=1",): ["at least 2"],
-    ("sort.repeat_share=2.0",): ["[0, 1]"],
     ("sort.repeat_values='few'",): ["choose one of uniform, log_uniform"],
     ("positions.kind='abacus'",): ["sort has none", "rope"],
     ("bias.windowed_encoder=True",): ["no encoder"],
@@ -321,25 +291,17 @@ REFUSED = {
   "modular": {
     ("modular.p=1",): ["a modulus must be at least 2"],
     ("modular.p=251",): ["at most 250"],
-    ("modular.p=1000000000",): ["at most 250"],
-    ("modular.answer='last'",): ["choose one of states, final"],
   },
   "permutations": {("permutations.group='S4'",): ["choose one of S3, S5"]},
   "dyck": {
     ("dyck.brackets='('",): ["must be pairs, like '()'"],
-    ("dyck.brackets=''",): ["must be pairs, like '()'"],
-    ("dyck.brackets='(('",): ["must be different characters"],
     ("dyck.brackets='( '",): ["no digits (these are depths) and no spaces"],
-    ("dyck.brackets='01'",): ["no digits (these are depths) and no spaces"],
     ("dyck.bound=0",): ["from 1 to 250"],
-    ("dyck.bound=1000000000",): ["from 1 to 250"],
-    ("dyck.bound=249",): ["253 tokens, at most 250"],
     ("dyck.brackets='()[]'", "dyck.bound=200"): ["at most 250"],
     ("dyck.broken_share=1.5",): ["[0, 1]"],
   },
   "copy": {
     ("copying.alphabet=1",): ["at least 2"],
-    ("copying.alphabet=1000000000",): ["at most 250"],
   },
 }
 
@@ -384,9 +346,6 @@ def test_config_without_a_field_is_refused(tmp_path):
     del config.train.weight_decay
   assert "train.weight_decay" in refused("train", config, tmp_path / "run")
   assert not (tmp_path / "run").exists()
-
-
-# The second stage of ABC has any field of the first.
 
 
 # Overrides are part of a method's name.

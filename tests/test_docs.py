@@ -87,7 +87,7 @@ def test_fields_that_the_pages_name_are_there():
     node = config
     if name.startswith("model.") and hasattr(Model, name.split(".")[1]):
       continue  # of a model in Python
-    for part in name.split("."):
+    for part in name.removeprefix("retrain.").split("."):
       assert part in node, f"the pages name {name}"
       node = node[part]
 

@@ -305,13 +305,13 @@ def test_transducer_that_leaves_its_states_is_refused():
     name, initial_state = "foreign", 5
 
   for task, words in (
-    (Leaky, "step.state, symbols. goes to 2, which"),
+    (Leaky, "step.state, symbols. goes to 2, and"),
     (Failing, "step.state, symbols. fails with TypeError"),
     (Numpy, "step.state, symbols. fails with TracerArrayConversionError"),
     (Floating, "step.state, symbols. fails with TypeError"),
     (Constant, "step.state, symbols. .*"),
-    (Wordless, "step.state, symbols. writes 100, 101, .* no token id"),
-    (Foreign, "its initial state, 5, is not one"),
+    (Wordless, "step.state, symbols. writes 100, 101, .* range"),
+    (Foreign, "step.state, symbols. starts in 5, and"),
   ):
     register.task(task)
     with pytest.raises(UsageError, match=words):

@@ -24,8 +24,9 @@ LEAVES = {
   "drawing",
   "hosts",
   "registry",
+  "sections",
 }
-SMALL = {"compilation", "coordinates", "errors", "rng", "registry"}
+SMALL = {"compilation", "coordinates", "errors", "rng", "registry", "sections"}
 MODEL = SMALL | {"tasks", "attention", "models", "experiment"}
 READ = {"proofs", "probes", "construction", "evaluation"}
 RULES = {leaf: set() for leaf in LEAVES} | {
@@ -37,6 +38,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "experiment": SMALL | {"tasks", "attention", "models"},
   "memory": {"errors", "attention", "tasks", "experiment", "training"},
   "registry": {"errors"},
+  "sections": {"errors"},
   "register": MODEL | {"probes", "training"},
   "config": MODEL | {"training"},
   "training": SMALL

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import untrained
 
+from lengthgen_jax import sections
 from lengthgen_jax.attention import temperature
-from lengthgen_jax.attention.temperature import TEMPERATURES, TemperatureConfig
+from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.evaluation import decode
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.packing import KINDS
@@ -62,7 +63,7 @@ TAUS = {  # at n = 7, a = 0.5, b = 1.25
 def test_tau_is_its_formula(kind):
   n = np.array([[7.0]]) if kind != "none" else None
   b = np.array([[[[1.0]]], [[[-0.3]]]]) if kind == "asentmax" else 1.25
-  tau = temperature.tau(TemperatureConfig(kind), n, 0.5, b)
+  tau = temperature.tau(sections.Temperature(kind), n, 0.5, b)
   if kind == "none":
     assert tau is None
   else:

@@ -38,16 +38,6 @@ from lengthgen_jax.attention.lines import (
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.tasks.task import Task
 
-# The valid values of some fields of config.calibration.
-CHOICES = {
-  "line": ("mean", "sum"),
-  "rule": ("zscore", "mass"),
-  "statistics": ("all", "distinct", "long"),
-  "maximum": ("direction", "head", "none"),
-  "layers": ("each", "last"),
-  "empty_heads": ("transparent", "closed"),
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Rule:

@@ -8,7 +8,6 @@ largest number of keys that a row sees. Dense attention has logits of all S
 keys; attention along lines has those of the G gathered keys.
 """
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax import sections
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry, check_arguments
@@ -30,17 +30,8 @@ SPARSE_NEWTON_STEPS = 11  # for 1.5 < α <= 2
 BISECTIONS = 50  # for α > 2
 
 
-@dataclasses.dataclass(frozen=True)
-class AttentionConfig:
-  """An AttentionConfig says how scores become weights, in every attention.
-
-  Attributes:
-    normalizer: a name in NORMALIZERS.
-    alpha: α of entmax, above 1: the greater it is, the sparser are the weights.
-  """
-
-  normalizer: str = "softmax"
-  alpha: float = 1.5
+class AttentionConfig(sections.Attention):
+  """An AttentionConfig says how scores become weights, in every attention."""
 
   @property
   def label(self) -> str:

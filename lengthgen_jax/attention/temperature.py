@@ -7,13 +7,13 @@ here. n never counts PAD, and τ does not scale the bias. Shapes: B batch, T
 rows, H heads.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax import sections
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry, check_arguments
@@ -123,25 +123,8 @@ TEMPERATURES = Registry(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class TemperatureConfig:
-  """A TemperatureConfig says which temperature is used, and where it starts:
-  the fields of config.temperature.
-
-  Attributes:
-    kind: a name in TEMPERATURES.
-    initial: the initial value of a.
-    stretch: s >= 1, a factor on n; in training n has a second one, drawn from
-      1/s...s (see `site_counts`).
-  """
-
-  kind: str = "none"
-  initial: float = 0.5
-  stretch: float = 1.0
-
-
 def site_counts(
-  config: TemperatureConfig, batch: Batch, noise: Noise | None = None
+  config: sections.Temperature, batch: Batch, noise: Noise | None = None
 ) -> Mapping[str, Array | None]:
   """Returns n [B or 1, T or 1] by attention site; each is None if there is no
   temperature.
@@ -184,7 +167,7 @@ def site_counts(
 
 
 def tau(
-  config: TemperatureConfig,
+  config: sections.Temperature,
   n_BxT: Array | None,
   a: jax.Array | float | None,
   b: jax.Array | None,

@@ -1,5 +1,5 @@
-"""Validates a config, and builds the experiment and the scaffold that it
-describes."""
+"""Builds the experiment and the scaffold that a config describes, and checks
+that its fields fit each other."""
 
 import dataclasses
 
@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from lengthgen_jax.attention import biases, temperature
+from lengthgen_jax import sections
+from lengthgen_jax.attention import biases
 from lengthgen_jax.attention.biases import scaffold as scaffolds
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import LEFT, WHOLE, SiteLines
@@ -31,51 +32,48 @@ def build(config: ConfigDict) -> Experiment:
     UsageError: a field is not valid, or fields do not fit each other.
   """
   check_fields(config)
-  _check_seeds_and_mesh(config)
-  _check_initial(config)
-  _check_eval(config)
-  _check_head_dim(config)
+  data, train = config.data, config.train
   tasks = _tasks(config)
-  main_task, kind = tasks[0], config.model.kind
-  _check_positions_and_encoder(config, main_task)
-  _check_normalizer(config)
-  num_segments = _num_segments(config, tasks)
-  lengths = _lengths(config, main_task)
-  widths, natural = _widths(config, main_task, lengths)
-  sizes = dataset.split(config.data.size, [1.0] * len(tasks))
-  datasets = tuple(
-    dataset.Dataset(
-      task,
-      kind,
-      lengths,
-      widths,
-      natural,
-      config.data.numbers,
-      size,
-      config.data.seed,
-    )
-    for task, size in zip(tasks, sizes, strict=True)
-  )
-  _check_size(config, lengths, sizes)
+  _check_fit(config, tasks[0])
   heads = tuple(task.name for task in tasks)
-  per_width = -(-config.train.validation_samples // max(len(widths), 1))
+  lengths = _lengths(data, tasks[0])
+  widths = _widths(data, tasks[0], lengths)
+  natural = data.width == "natural" and bool(widths) and tasks[0].axes == 1
+  sizes = dataset.split(data.size, [1.0] * len(tasks))
+  check(
+    data.size == 0 or min(sizes) >= train.batch_size,
+    f"data.size={data.size} among {len(sizes)} tasks leaves {min(sizes)}"
+    f" examples each, fewer than train.batch_size={train.batch_size}; choose at"
+    f" least {train.batch_size * len(sizes)}, or 0 for an endless stream",
+  )
+  for name in ("batch_size", "validation_samples"):
+    check(
+      min(lengths.bucket_counts(train[name])) > 0,
+      f"train.{name}={train[name]}: too few for an example of every bucket of"
+      f" {lengths.buckets}; choose more, or fewer data.buckets",
+    )
+  per_width = -(-train.validation_samples // max(len(widths), 1))
   validation = dataset.bucket_parts(lengths, per_width)
+  kind = config.model.kind
   experiment = Experiment(
-    data=datasets,
-    model=Transformer(
-      kind, _model_config(config, main_task, num_segments), heads
+    data=tuple(
+      dataset.Dataset(
+        task, kind, lengths, widths, natural, data.numbers, size, data.seed
+      )
+      for task, size in zip(tasks, sizes, strict=True)
     ),
+    model=Transformer(kind, _model_config(config, tasks), heads),
     bias=_bias_config(config),
     step_specs=dataset.step_specs(
       heads,
       lengths,
-      config.train.batch_size,
+      train.batch_size,
       config.mixing.kind,
       tuple(config.mixing.weights),
     ),
     validation=tuple(dataset.Share(head, 1.0, validation) for head in heads),
-    train_length=config.data.train_length,
-    fixed_width=widths[0] if config.data.width == "fixed" else None,
+    train_length=data.train_length,
+    fixed_width=widths[0] if data.width == "fixed" else None,
   )
   random_start = POSITIONS[config.positions.kind].random_start
   start = config.positions.random_start - 1 if random_start else 0
@@ -127,27 +125,24 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
 
 def _tasks(config: ConfigDict) -> list[Task]:
   """Returns the main task and those of its hints that config.hints names."""
-  hints = HINTS.get(config.task, {})
+  hints, named = HINTS.get(config.task, {}), f"hints={tuple(config.hints)}"
   check(
     hints or not config.hints,
-    f"hints={tuple(config.hints)}: {config.task} has none; tasks with hints are"
-    f" {', '.join(HINTS)}",
+    f"{named}: {config.task} has none; tasks with hints are {', '.join(HINTS)}",
   )
   for hint in config.hints:
     check_choice("hints", hint, hints)
   check(
     len(set(config.hints)) == len(config.hints),
-    f"hints={tuple(config.hints)}: name every hint once",
+    f"{named}: name every hint once",
   )
   classes = [TASKS[config.task], *(hints[hint] for hint in config.hints)]
   tasks = [task_class(**config[task_class.section]) for task_class in classes]
   names = [task.name for task in tasks]
-  shared = [name for name in dict.fromkeys(names) if names.count(name) > 1]
   check(
-    not shared,
-    f"hints={tuple(config.hints)}: more than one of the tasks is called"
-    f" {', '.join(shared)}, and would share its output head; give each class a"
-    " name of its own",
+    len(set(names)) == len(names),
+    f"{named}: of the tasks {', '.join(names)}, some would share its output"
+    " head; give each class a name of its own",
   )
   if config.task in TASKS.origins and tasks[0].states:
     _check_transducer(tasks[0])
@@ -155,10 +150,8 @@ def _tasks(config: ConfigDict) -> list[Task]:
 
 
 def _check_transducer(task: Task) -> None:
-  """Raises UsageError if `step` of a user's transducer fails, on numpy arrays
-  or where JAX traces it, returns arrays of another shape or an output that is
-  no token id, or if the transducer begins in or goes to a state that `states`
-  does not have."""
+  """Raises UsageError unless `step` of a user's transducer takes numpy arrays
+  and JAX's, and returns states and outputs of the task, one for each."""
   symbols = [task.first_item + np.arange(task.base)] * task.operands
   state, *columns = np.meshgrid(np.array(task.states), *symbols)
   reason = f"task={task.name!r}: step(state, symbols)"
@@ -167,34 +160,94 @@ def _check_transducer(task: Task) -> None:
     zeros = jnp.zeros((task.operands, 1), jnp.int32)
     jax.eval_shape(task.transduce, zeros)  # as training does
   except Exception as error:
-    line = (str(error).splitlines() or [""])[0]
-    raise UsageError(
-      f"{reason} fails with {type(error).__name__}: {line}"
-    ) from error
+    line = f"{type(error).__name__}: {error}".splitlines()[0]
+    raise UsageError(f"{reason} fails with {line}") from error
   check(
     {np.shape(next_state), np.shape(output)} == {state.shape},
     f"{reason} must return two arrays of the shape of its arguments",
   )
+  for does, values, known in (
+    ("starts in", task.initial_state, task.states),
+    ("goes to", next_state, task.states),
+    ("writes", output, range(task.vocab_size)),
+  ):
+    others = ", ".join(map(str, sorted({*np.ravel(values)} - {*known})))
+    check(not others, f"{reason} {does} {others}, and the task has {known}")
+
+
+def _check_fit(config: ConfigDict, task: Task) -> None:
+  """Raises UsageError if fields do not fit each other or the task."""
+  model, positions, bias = config.model, config.positions, config.bias
+  initial, train = config.initial, config.train
+  normalizer = config.attention.normalizer
+  is_decoder_only = model.kind == "decoder_only"
+  if initial.kind == "random":
+    check(train.steps > 0, "train.steps=0: must be positive")
+    check(
+      not config.eval.precisions,
+      "eval.precisions: is for initial.kind='construction'; choose ()",
+    )
+    check(
+      initial.noise == 0,
+      f"initial.noise={initial.noise}: initial.kind='random' is noise already",
+    )
+  else:
+    check(
+      bias.kind == "none",
+      f"bias.kind={bias.kind!r}: initial.kind={initial.kind!r} must see every"
+      " key; choose 'none'",
+    )
+    check(
+      train.restarts == 0,
+      f"train.restarts={train.restarts}: initial.kind={initial.kind!r} has no"
+      " other start; choose 0",
+    )
   check(
-    task.initial_state in task.states,
-    f"task={task.name!r}: its initial state, {task.initial_state}, is not one"
-    f" of states = {task.states}",
+    task.test_sets,
+    f"task={config.task!r} has no test set: its class needs one",
   )
-  others = sorted(set(np.unique(next_state)) - set(task.states))
+  for name in config.eval.test_sets:
+    check_choice("eval.test_sets", name, task.test_sets)
+  any_task = [name for name in POSITIONS if not POSITIONS[name].of_digits]
   check(
-    not others,
-    f"{reason} goes to {', '.join(map(str, others))}, which states ="
-    f" {task.states} does not have",
+    task.of_digits or positions.kind in any_task,
+    f"positions.kind={positions.kind!r} counts places of digits in numbers, and"
+    f" {task.name} has none: choose one of {', '.join(any_task)}",
   )
-  foreign = sorted(set(np.unique(output)) - set(range(task.vocab_size)))
+  head_size = model.emb_dim // model.num_heads
   check(
-    not foreign,
-    f"{reason} writes {', '.join(map(str, foreign))}, which is no token id:"
-    f" these are 0 to {task.vocab_size - 1}",
+    positions.kind != "rope" or head_size % 2 == 0,
+    f"positions.kind='rope' needs an even head size, not {head_size}"
+    " (model.emb_dim / model.num_heads)",
+  )
+  check(
+    not positions.segments or is_decoder_only or len(task.segments) > 1,
+    "positions.segments=True changes nothing here: with"
+    f" model.kind={model.kind!r} all of {task.name}'s prompt is one segment,"
+    " and all outputs are another; it is for 'decoder_only', or a prompt of"
+    " several segments",
+  )
+  is_leaky = bias.kind != "none" and bias.allow_leak
+  check(
+    not (is_leaky and POSITIONS[positions.kind].additive),
+    f"bias.allow_leak: positions.kind={positions.kind!r} has no distance of"
+    " later keys; choose positions without a bias on attention",
+  )
+  check(
+    not (is_decoder_only and bias.windowed_encoder),
+    "bias.windowed_encoder=True: model.kind='decoder_only' has no encoder;"
+    " choose False",
+  )
+  check(
+    is_decoder_only or not NORMALIZERS[normalizer].depends_on_order,
+    f"attention.normalizer={normalizer!r} depends on how far keys stand from"
+    " the row, and the keys of cross-attention stand in another sequence:"
+    " choose model.kind='decoder_only', or one of "
+    + ", ".join(n for n, x in NORMALIZERS.items() if not x.depends_on_order),
   )
 
 
-def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
+def _lengths(section: ConfigDict, task: Task) -> dataset.Lengths:
   """Returns the distribution of training lengths, with its buckets.
 
   Raises:
@@ -205,31 +258,29 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   # decimal digits; `units` makes bits of them. The lengths below are in bits
   # already. In recall all of these count the context alone, and both `units`
   # and `total_units` add the queries.
-  section, longest = config.data, task.units(config.data.train_length)
+  longest = task.units(section.train_length)
   shortest = task.total_units(section.shortest)
   short_longest = longest
   if section.short_longest:
     short_longest = task.total_units(section.short_longest)
-  unit = task.own_unit
-  if shortest != section.shortest:
-    unit = "tokens in whole prompts"
+  is_total = shortest != section.shortest
+  unit = "tokens in whole prompts" if is_total else task.own_unit
   check(
     shortest <= short_longest <= longest,
     "data: wanted shortest <= short_longest <= train_length, not"
     f" {shortest}, {short_longest}, {longest} {unit}",
   )
-  buckets = tuple(map(task.total_units, section.buckets)) or (longest,)
+  named = f"data.buckets={tuple(section.buckets)}"
   check(
     task.ragged or not section.buckets,
-    f"data.buckets={tuple(section.buckets)}: all examples of {task.name} in a"
-    " batch have one width; choose ()",
+    f"{named}: all examples of {task.name} in a batch have one width; choose"
+    " ()",
   )
+  buckets = tuple(map(task.total_units, section.buckets)) or (longest,)
+  is_rising = list(buckets) == sorted(set(buckets))
   check(
-    list(buckets) == sorted(set(buckets))
-    and buckets[0] >= shortest
-    and buckets[-1] == longest,
-    f"data.buckets={tuple(section.buckets)}: must rise from at least"
-    f" data.shortest={section.shortest} to"
+    is_rising and buckets[0] >= shortest and buckets[-1] == longest,
+    f"{named}: must rise from at least data.shortest={section.shortest} to"
     f" data.train_length={section.train_length}, and are"
     f" {', '.join(map(str, buckets))} {unit}",
   )
@@ -240,25 +291,19 @@ def _lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
     lower = lengths.bucket_range(bucket)[0]
     check(
       lengths.probability[lower : upper + 1].sum() > 0,
-      f"data.buckets={tuple(section.buckets)}: no length of {lower} to {upper}"
-      " occurs",
+      f"{named}: no length of {lower} to {upper} occurs",
     )
   return lengths
 
 
-def _widths(
-  config: ConfigDict, task: Task, lengths: dataset.Lengths
-) -> tuple[tuple, bool]:
-  """Returns the widths that training batches take in turn, in the task's units,
-  and whether each is natural, that of its examples' longest operand.
-
-  They are those that operands are padded to, or in a grid the pairs of its
-  operands' lengths; () for a ragged task.
+def _widths(section: ConfigDict, task: Task, lengths: dataset.Lengths) -> tuple:
+  """Returns the widths that training batches take in turn, in the task's units:
+  those that operands are padded to, or in a grid the pairs of its operands'
+  lengths; () for a ragged task.
 
   Raises:
     UsageError: a field of `data`, or the task's slack, does not fit the task.
   """
-  section = config.data
   if section.width == "fixed":
     check(
       not task.ragged and task.axes == 1,
@@ -274,61 +319,40 @@ def _widths(
       f"data.fixed_width: a width of {width} is too narrow for answers to"
       f" operands of {longest} {'bits' if task.base == 2 else 'digits'}",
     )
-    return (width,), False
+    return (width,)
   check(
     section.numbers == "lengths",
     "data.numbers='permutation' is for data.width='fixed'; choose 'lengths'",
   )
   if task.ragged:
-    return (), False
+    return ()
   check(
     section.short_longest == 0,
     f"data.short_longest={section.short_longest}: batches of {task.name} take"
     " every length in turn; choose 0",
   )
-  is_padded = task.axes == 1
   check(
-    not is_padded or task.base == 2 or task.slack > 0,
+    task.axes > 1 or task.base == 2 or task.slack > 0,
     f"{task.section}.slack=0: answers to the longest operands may need one"
     " digit more",
   )
-  every_length = range(lengths.shortest, lengths.longest + 1)
-  return task.training_widths(every_length), is_padded
+  return task.training_widths(range(lengths.shortest, lengths.longest + 1))
 
 
-def _num_segments(config: ConfigDict, tasks: list[Task]) -> int:
-  """Returns how many rows the segment embedding has, 1 if there is none.
-
-  Raises:
-    UsageError: all inputs at a site would get the same vector.
-  """
-  if not config.positions.segments:
-    return 1
-  task, kind = tasks[0], config.model.kind
-  check(
-    kind == "decoder_only" or len(task.segments) > 1,
-    f"positions.segments=True changes nothing here: with model.kind={kind!r}"
-    f" all of {task.name}'s prompt is one segment, and all outputs are another;"
-    " it is for 'decoder_only', or a prompt of several segments",
-  )
-  return 1 + max(task.target_segment for task in tasks)
-
-
-def _model_config(
-  config: ConfigDict, task: Task, num_segments: int
-) -> ModelConfig:
-  """Returns the model's hyper-parameters for the vocabulary of the task."""
-  section = dict(config.model)
+def _model_config(config: ConfigDict, tasks: list[Task]) -> ModelConfig:
+  """Returns the model's hyper-parameters for the vocabulary of the tasks."""
+  section, task = dict(config.model), tasks[0]
   size = task.vocab_size
   if section.pop("kind") == "decoder_only":
     size = max(size, task.delimiter + 1)
     section["num_encoder_layers"] = 0
+  last_segment = max(task.target_segment for task in tasks)
   return ModelConfig(
     vocab_size=size,
-    num_segments=num_segments,
+    num_segments=1 + last_segment if config.positions.segments else 1,
     learned_bias_scale=config.bias.learned_scale,
     positions=PositionConfig(**config.positions),
-    temperature=temperature.TemperatureConfig(**config.temperature),
+    temperature=sections.Temperature(**config.temperature),
     attention=AttentionConfig(**config.attention),
     **section,
   )
@@ -346,45 +370,14 @@ def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
   )
 
 
-def _check_size(
-  config: ConfigDict, lengths: dataset.Lengths, sizes: list[int]
-) -> None:
-  """Raises UsageError if the data or a batch are too small to be divided.
-
-  Args:
-    config: the config, whose data.size examples are divided among the tasks.
-    lengths: the distribution of lengths, of which every bucket must have
-      examples in a batch and in validation.
-    sizes: how many of the data.size examples each task has.
-  """
-  size, batch = config.data.size, config.train.batch_size
-  check(
-    size == 0 or min(sizes) >= batch,
-    f"data.size={size} among {len(sizes)} tasks leaves {min(sizes)}"
-    f" examples each, fewer than train.batch_size={batch}; choose at least"
-    f" {batch * len(sizes)}, or 0 for an endless stream",
-  )
-  for name, count in (
-    ("train.batch_size", batch),
-    ("train.validation_samples", config.train.validation_samples),
-  ):
-    check(
-      min(lengths.bucket_counts(count)) > 0,
-      f"{name}={count}: too few for an example of every bucket of"
-      f" {lengths.buckets}; choose more, or fewer data.buckets",
-    )
-
-
 def _check_tests(experiment: Experiment, section: ConfigDict) -> None:
   """Raises UsageError if a length or a test set cannot be tested."""
   task = experiment.task
   lengths = [("lengths", length) for length in section.lengths]
   for test_set in task.tested_sets(section):
-    if section.frontier and test_set in section.test_sets:
-      tested = [*lengths, ("frontier", section.frontier)]
-    else:
-      tested = lengths
-    for field, length in tested:
+    has_frontier = section.frontier and test_set in section.test_sets
+    frontier = [("frontier", section.frontier)] if has_frontier else []
+    for field, length in lengths + frontier:
       try:
         for _, arguments in task.variants(test_set, section, length):
           experiment.test_width(length, arguments)
@@ -397,118 +390,3 @@ def _check_tests(experiment: Experiment, section: ConfigDict) -> None:
       f"{tuple(section.lengths)}; see eval.repetitions, eval.repeated_items,"
       " eval.multiplicities, eval.multipliers and eval.chains",
     )
-
-
-def _check_seeds_and_mesh(config: ConfigDict) -> None:
-  """Raises UsageError if a seed occurs twice, or the mesh has neither two axes
-  nor none."""
-  check(
-    len(set(config.seeds)) == len(config.seeds),
-    f"seeds={tuple(config.seeds)}: name every seed once",
-  )
-  check(
-    len(config.mesh) in (0, 2),
-    f"mesh={tuple(config.mesh)}: devices along seeds and along data, like"
-    " (2, 4); or ()",
-  )
-
-
-def _check_initial(config: ConfigDict) -> None:
-  """Raises UsageError if other fields do not fit the initial parameters."""
-  initial, train = config.initial, config.train
-  if initial.kind == "random":
-    check(train.steps > 0, "train.steps=0: must be positive")
-    check(
-      not config.eval.precisions,
-      "eval.precisions: is for initial.kind='construction'; choose ()",
-    )
-    check(
-      initial.noise == 0,
-      f"initial.noise={initial.noise}: initial.kind='random' is noise already",
-    )
-    return
-  kind = f"initial.kind={initial.kind!r}"
-  check(
-    config.bias.kind == "none",
-    f"bias.kind={config.bias.kind!r}: {kind} must see every key; choose 'none'",
-  )
-  check(
-    train.restarts == 0,
-    f"train.restarts={train.restarts}: {kind} has no other start; choose 0",
-  )
-
-
-def _check_eval(config: ConfigDict) -> None:
-  """Raises UsageError if eval.test_sets, eval.checkpoint or eval.samples are
-  not valid."""
-  test_sets = TASKS[config.task].test_sets
-  check(test_sets, f"task={config.task!r} has no test set: its class needs one")
-  for name in config.eval.test_sets:
-    check_choice("eval.test_sets", name, test_sets)
-  checkpoint = config.eval.checkpoint
-  check(
-    checkpoint in ("last", "best")
-    or (checkpoint.isascii() and checkpoint.isdigit()),
-    f"eval.checkpoint={checkpoint!r}: choose last, best or the number of a"
-    " step",
-  )
-  check(
-    len(config.eval.samples) in (1, len(config.eval.lengths)),
-    f"eval.samples={tuple(config.eval.samples)}: one positive number, or one"
-    f" for each of eval.lengths={tuple(config.eval.lengths)}",
-  )
-
-
-def _check_positions_and_encoder(config: ConfigDict, task: Task) -> None:
-  """Raises UsageError if the position encoding needs digits and the task has
-  none, or the bias does not fit the positions, or has a window in the encoder
-  and the model is decoder-only."""
-  kind = config.positions.kind
-  any_task = [name for name in POSITIONS if not POSITIONS[name].of_digits]
-  check(
-    task.of_digits or kind in any_task,
-    f"positions.kind={kind!r} counts places of digits in numbers, and"
-    f" {task.name} has none: choose one of {', '.join(any_task)}",
-  )
-  is_leaky = config.bias.kind != "none" and config.bias.allow_leak
-  check(
-    not (is_leaky and POSITIONS[kind].additive),
-    f"bias.allow_leak: positions.kind={kind!r} has no distance of later keys;"
-    " choose positions without a bias on attention",
-  )
-  decoder_only = config.model.kind == "decoder_only"
-  check(
-    not (decoder_only and config.bias.windowed_encoder),
-    "bias.windowed_encoder=True: model.kind='decoder_only' has no encoder;"
-    " choose False",
-  )
-
-
-def _check_normalizer(config: ConfigDict) -> None:
-  """Raises UsageError if a normalizer needs an order of the keys that
-  cross-attention does not have."""
-  name = config.attention.normalizer
-  check(
-    not NORMALIZERS[name].depends_on_order
-    or config.model.kind == "decoder_only",
-    f"attention.normalizer={name!r} depends on how far keys stand from the row,"
-    " and the keys of cross-attention stand in another sequence: choose"
-    " model.kind='decoder_only', or one of "
-    + ", ".join(n for n, x in NORMALIZERS.items() if not x.depends_on_order),
-  )
-
-
-def _check_head_dim(config: ConfigDict) -> None:
-  """Raises UsageError if attention heads cannot share model.emb_dim evenly, or
-  have an odd size that rotary positions cannot split."""
-  model, positions = config.model, config.positions
-  check(
-    model.emb_dim % model.num_heads == 0,
-    f"model.num_heads={model.num_heads} does not divide"
-    f" model.emb_dim={model.emb_dim}",
-  )
-  check(
-    positions.kind != "rope" or (model.emb_dim // model.num_heads) % 2 == 0,
-    f"positions.kind='rope' needs an even head size, not"
-    f" {model.emb_dim // model.num_heads} (model.emb_dim / model.num_heads)",
-  )

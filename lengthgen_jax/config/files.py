@@ -14,11 +14,10 @@ from absl import flags
 from ml_collections import ConfigDict
 from ml_collections.config_flags import tuple_parser
 
-from lengthgen_jax.attention.biases import BIASES
-from lengthgen_jax.attention.normalizers import NORMALIZERS
-from lengthgen_jax.attention.positions import POSITIONS
-from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.config.fields import (
+  CALIBRATED,
+  REGISTRIES,
+  RETRAIN_SECTIONS,
   check_has_effect,
   default_config,
   leaves,
@@ -31,8 +30,7 @@ from lengthgen_jax.errors import (
   one_line,
 )
 from lengthgen_jax.registry import caller_file, registering_files, run_file
-from lengthgen_jax.tasks import HINTS, TASKS
-from lengthgen_jax.training.optimizer import OPTIMIZERS
+from lengthgen_jax.tasks import HINTS
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 
@@ -59,15 +57,6 @@ NOT_IN_METHOD = (
   "train.chunk",
   "train.seed_axis",
 )
-# The registry of each field whose value is a registered name.
-REGISTRY_OF_FIELD = {
-  "task": TASKS,
-  "positions.kind": POSITIONS,
-  "temperature.kind": TEMPERATURES,
-  "attention.normalizer": NORMALIZERS,
-  "bias.kind": BIASES,
-  "train.optimizer": OPTIMIZERS,
-}
 
 
 def find(path: str | pathlib.Path, folder: str | pathlib.Path = "") -> str:
@@ -139,12 +128,12 @@ def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:
     assignments: "field=value" for every field that is set.
 
   Raises:
-    UsageError: as in `_set_field` and `name_overrides`.
+    UsageError: as in `set_field` and `name_overrides`.
   """
   config = copy.deepcopy(preset)
   for assignment in assignments:
     name, _, text = assignment.partition("=")
-    _set_field(config, name, text, f"--config.{name}", _parse)
+    set_field(config, name, text, f"--config.{name}", _parse)
   name_overrides(config, preset)
   return config
 
@@ -159,7 +148,7 @@ def _parse(text: str, kind: type) -> Any:
   return kind(text) if kind in (int, float) else text
 
 
-def _set_field(
+def set_field(
   config: ConfigDict,
   name: str,
   value: Any,
@@ -180,6 +169,19 @@ def _set_field(
     UsageError: there is no such field, and the message lists those of its
       section; or its type is another one.
   """
+  first_name = name.removeprefix("retrain.")
+  group, _, last = first_name.partition(".")
+  if name != first_name and last:  # set it in a copy of the first stage
+    check(
+      group in RETRAIN_SECTIONS,
+      f"{what}: no such field; config.retrain has {', '.join(config.retrain)}",
+    )
+    check(first_name not in CALIBRATED, f"{what}: calibration decides it")
+    stage = copy.deepcopy(config)
+    set_field(stage, first_name, value, what, convert)
+    with config.unlocked():
+      config.retrain[group][last] = stage[group][last]
+    return
   section, path, field = config, "config", config
   for part in name.split("."):
     names = list(field) if isinstance(field, ConfigDict) else []
@@ -207,12 +209,14 @@ def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
     what: where they are from, for messages.
 
   Raises:
-    UsageError: as in `_set_field`.
+    UsageError: as in `set_field`.
   """
   config = default_config(str(values.get("task", "addition"))).lock()
   for name, value in leaves(values):
+    if value is None and name.startswith("retrain."):
+      continue  # older versions listed what is as in the first stage too
     value = tuple(value) if isinstance(value, list) else value
-    _set_field(config, name, value, f"{what}: {name}")
+    set_field(config, name, value, f"{what}: {name}")
   return config
 
 
@@ -241,7 +245,7 @@ def name_overrides(config: ConfigDict, preset: ConfigDict) -> None:
     )
   overrides = dict(text.split("=", 1) for text in config.overrides)
   for field, value in leaves(config):
-    if value == before[field]:
+    if value == before.get(field):
       continue
     check_has_effect(config, field)
     name = field.removeprefix("retrain.")
@@ -309,7 +313,7 @@ def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
   fields, hints = dict(leaves(saved)), HINTS.get(str(saved.get("task")), {})
   names = [
     (name, fields.get(name), registry)
-    for field, registry in REGISTRY_OF_FIELD.items()
+    for field, registry in REGISTRIES.items()
     for name in (field, f"retrain.{field}")
   ]
   names += [("hints", hint, hints) for hint in saved.get("hints", ())]

@@ -7,52 +7,33 @@ heads, K head size, F hidden features of the MLP.
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from lengthgen_jax import sections
 from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias, attend
 from lengthgen_jax.attention.normalizers import AttentionConfig
 from lengthgen_jax.attention.positions.encoding import PositionConfig
-from lengthgen_jax.attention.temperature import (
-  TEMPERATURES,
-  TemperatureConfig,
-  tau,
-)
+from lengthgen_jax.attention.temperature import TEMPERATURES, tau
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.rng import Noise
 
-NORMS = ("pre", "post", "block_end", "none")
-NORM_KINDS = ("layer", "rms")
-ACTIVATIONS = ("relu", "gelu")
-DTYPES = ("float32", "bfloat16", "float64")
-PRECISIONS = ("default", "high", "highest")
+NORMS = get_args(sections.Norm)
+DTYPES = get_args(sections.Dtype)
+PRECISIONS = get_args(sections.Precision)
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelConfig:
-  """A ModelConfig has the hyper-parameters of a transformer; names follow
-  Flaxformer.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig(sections.Shape):
+  """A ModelConfig has the hyper-parameters of a transformer.
 
   Attributes:
     vocab_size: V, the number of tokens.
     num_segments: the number of rows of the segment embedding; 1 if there is
       none.
-    emb_dim: D; num_heads: H; mlp_dim: F.
-    num_encoder_layers: 0 is the identity encoder, which passes embeddings on.
-    num_decoder_layers: N.
-    norm: where layer normalization stands: before each sublayer ("pre", with
-      one more at the end), after its residual sum ("post"), once at the end of
-      each block ("block_end"), or nowhere ("none").
-    norm_kind: "layer" normalization, or "rms" (T5: no mean, no offset).
-    dense_bias: whether dense layers add a bias (T5's do not).
-    activation: "relu" or "gelu".
-    dropout_rate: on embeddings and on every sublayer's output.
-    dtype: of activations; parameters, scores, softmax and logits are float32 at
-      least.
-    precision: of matrix products; below "highest" GPUs and TPUs round the
-      factors of float32 products.
     learned_bias_scale: whether each attention learns a factor on its bias.
     positions: the position encoding.
     temperature: the factor on the scores of every attention.
@@ -61,21 +42,9 @@ class ModelConfig:
 
   vocab_size: int
   num_segments: int
-  emb_dim: int
-  num_heads: int
-  mlp_dim: int
-  num_encoder_layers: int
-  num_decoder_layers: int
-  norm: str
-  norm_kind: str
-  dense_bias: bool
-  activation: str
-  dropout_rate: float
-  dtype: str
-  precision: str
   learned_bias_scale: bool
   positions: PositionConfig
-  temperature: TemperatureConfig
+  temperature: sections.Temperature
   attention: AttentionConfig
 
   @property

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax import origin
 from lengthgen_jax.config import load_config
-from lengthgen_jax.config.files import CHANGEABLE
+from lengthgen_jax.config.files import CHANGEABLE, set_field
 
 PATH = pathlib.Path(__file__).with_name("tables.toml")
 DATA = tomllib.loads(PATH.read_text(encoding="utf-8"))
@@ -185,5 +185,6 @@ def config_changes(run: Run, saved: dict[str, Any]) -> str:
 def config_of(run: Run) -> ConfigDict:
   """Returns the config of a run by the present presets and tables."""
   config = load_config(str(origin.REPOSITORY / run.config))
-  config.update_from_flattened_dict(run.fields)
+  for name, value in run.fields.items():
+    set_field(config, name, value, f"{run.name}: {name}")
   return config

@@ -48,7 +48,7 @@ def make_run(
   Raises:
     UsageError: a field is not valid, or the bias does not fit the model.
   """
-  if "float64" in (config.model.dtype, config.retrain.model.dtype):
+  if "float64" in (config.model.dtype, config.retrain.model.get("dtype")):
     jax.config.update("jax_enable_x64", True)  # for all stages of the process
   experiment = build.build(config)
   if scaffold is None:

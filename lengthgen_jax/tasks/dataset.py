@@ -35,8 +35,6 @@ from lengthgen_jax.tasks.task import (
   uniform_int,
 )
 
-NUMBERS = ("lengths", "permutation")  # how operands are drawn (see Dataset)
-MIXING = ("alternate", "weighted")  # of the examples of several tasks
 PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
 POPULATION = 1 << PERMUTATION_BITS  # values that "permutation" orders
 NUM_TRAIN = POPULATION * 7 // 8  # the papers' 7:1 split
@@ -195,7 +193,7 @@ def step_specs(
     heads: the names of the tasks, the main one's first.
     lengths: the distribution of lengths, the same in all tasks.
     batch_size: the number of examples of a gradient step.
-    kind: one of MIXING.
+    kind: "alternate" or "weighted".
     weights: config.mixing.weights, a weight for each task, or () for equal
       ones.
 

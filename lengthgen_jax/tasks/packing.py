@@ -1,15 +1,16 @@
 """Packs examples as batches, for encoder-decoder or for decoder-only models."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 
+from lengthgen_jax import sections
 from lengthgen_jax.coordinates import PAD, Array, Coordinates, Places
 from lengthgen_jax.tasks.task import Example, Task, Tokens, join
 
-KINDS = ("encoder_decoder", "decoder_only")
+KINDS = get_args(sections.Kind)
 # The fields of a batch that say where tokens stand.
 COORDINATE_FIELDS = ("rows", "keys", "places", "source_keys", "source_places")
 

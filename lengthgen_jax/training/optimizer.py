@@ -11,37 +11,15 @@ import optax
 import optax.contrib
 from optax.contrib import MuonDimensionNumbers
 
+from lengthgen_jax import sections
 from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry, check_arguments
 
-SCHEDULES = ("constant", "cosine")
-
 
 @dataclasses.dataclass(frozen=True)
-class TrainConfig:
-  """A TrainConfig says how a run is trained: the fields of config.train.
+class TrainConfig(sections.Train):
+  """A TrainConfig says how a run is trained: the section config.train."""
 
-  config/fields.py explains them.
-  """
-
-  steps: int
-  batch_size: int
-  optimizer: str
-  learning_rate: float
-  adam_learning_rate: float
-  warmup_steps: int
-  schedule: str
-  clip_norm: float
-  adam_b1: float
-  adam_b2: float
-  adam_eps: float
-  weight_decay: float
-  chunk: int
-  validation_samples: int
-  target_exact_match: float
-  restarts: int
-  restart_below: float
-  seed_axis: str
   # In finetuning, the fraction of the main task's examples that are drawn from
   # the replay set: inputs on which a certificate found the model wrong, or
   # right by little.

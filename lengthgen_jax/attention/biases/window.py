@@ -16,8 +16,6 @@ from lengthgen_jax.attention.lines import (
 )
 from lengthgen_jax.errors import check
 
-SIDES = ("both", "previous")
-
 
 def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   """Returns windows of w = `section.window` tokens (ABS paper, section 4.1).

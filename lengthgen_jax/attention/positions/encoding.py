@@ -1,49 +1,19 @@
 """This module has the base class of position encodings, their hyper-parameters,
 and functions that several of them use."""
 
-import dataclasses
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from lengthgen_jax import sections
 from lengthgen_jax.coordinates import Array, Coordinates, Places
 from lengthgen_jax.rng import Noise
 
-ANCHORS = ("left", "right")  # the choices of positions.source_anchor
 
-
-@dataclasses.dataclass(frozen=True)
-class PositionConfig:
-  """A PositionConfig says how positions are encoded: the fields of
-  config.positions.
-
-  Attributes:
-    kind: a name in the registry POSITIONS.
-    cyclic_period: T of cyclic position indexing (ABS paper, section 4.2):
-      encodings with `by_index` encode i mod T in place of index i; 0 turns it
-      off.
-    source_anchor: the end from which the index of source tokens is counted in
-      `embed` and `rotate`; in `bias` it is the left. Outputs begin with the
-      least significant digit, so only with "right" is the difference between
-      the index of an output and that of its digit the same at every width, and
-      only in the last segment (aligned and one-operand sources have no other).
-    table: the number of rows of a learned table, or of the positions that are
-      drawn from (randomized).
-    random_start: in training, places are shifted by a number drawn from 0 to
-      random_start - 1, so that a longer input's places have been seen (abacus,
-      coupling).
-    segments: whether every input also gets the learned vector of its token's
-      segment, whatever the kind.
-  """
-
-  kind: str = "none"
-  cyclic_period: int = 0
-  source_anchor: str = "left"
-  table: int = 512
-  random_start: int = 100
-  segments: bool = False
+class PositionConfig(sections.Positions):
+  """A PositionConfig says how positions are encoded."""
 
   @property
   def placeless(self) -> bool:
