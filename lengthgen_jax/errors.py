@@ -107,7 +107,7 @@ def machine_error(error: BaseException) -> str:
   if getattr(error, "errno", 0) == errno.ENOSPC or NO_SPACE in text:
     return f"{NO_SPACE}: free some; what was saved before is still there"
   if "RESOURCE_EXHAUSTED" in text or isinstance(error, MemoryError):
-    return f"{line}. Lower train.batch_size or, in tests, eval.memory_mb"
+    return f"{line}. Lower train.batch_size or, in tests, eval.memory_mb or eval.lengths"
   return line if isinstance(error, OSError) else ""
 
 

@@ -35,14 +35,13 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "attention": SMALL | {"tasks"},
   "models": SMALL | {"attention", "tasks"},
   "experiment": SMALL | {"tasks", "attention", "models"},
-  "memory": {"errors", "attention", "tasks", "experiment", "training"},
   "registry": {"errors"},
   "register": MODEL | {"probes", "training"},
   "config": MODEL | {"training"},
   "training": SMALL
   | {"tasks", "experiment", "results", "hosts", "attention", "stopwatch"},
   "results": {"errors", "drawing", "hosts"},
-  "evaluation": MODEL | {"memory", "training"},
+  "evaluation": MODEL | {"training"},
   "certify": MODEL | {"training", "evaluation"},
   "probes": MODEL | {"drawing", "evaluation"},
   "construction": MODEL | {"evaluation"},
@@ -50,7 +49,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | LEAVES
   | READ
   | {"config", "training", "results"}
-  | {"memory", "pretrained"},
+  | {"pretrained"},
   "pretrained": {"errors", "attention", "config", "experiment", "tasks"},
   "papers": {"errors", "config", "drawing", "probes", "results", "origin"},
   "main": {"errors", "config", "pipelines", "hosts"}

@@ -4,13 +4,13 @@ resumes."""
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax import compilation, hosts, stopwatch
+from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.experiment import Experiment
@@ -80,11 +80,7 @@ class Run:
 
 
 @stopwatch.phase("training")
-def train(
-  run: Run,
-  initial: Sequence[dict] | None = None,
-  later_programs: Iterable[object] = (),
-) -> TrainState:
+def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
   """Trains until all seeds are done, resuming from the newest checkpoint that
   can be restored.
 
@@ -96,8 +92,6 @@ def train(
   Args:
     run: what is trained and where it is stored.
     initial: per seed, parameters to start from instead of fresh ones.
-    later_programs: an iterator that compiles programs for later use, on another
-      thread; see `compilation.compile_in_background`.
 
   Returns:
     The final states [R, ...].
@@ -111,7 +105,6 @@ def train(
     checkpoints = stack.enter_context(
       contextlib.closing(run.open_checkpoints(writes=True))
     )
-    stack.enter_context(compilation.compile_in_background(later_programs))
     states, saved_steps = restore_or_init(run, checkpoints, initial)
     progress = Progress(
       run, jax.device_get(train_step.without_params(run.mesh, states))
@@ -196,25 +189,14 @@ def restore_or_init(
     run.report(f"resumed at step {step}")
     step_R = jax.device_get(train_step.without_params(run.mesh, states)).step
     return states, step_R.tolist()
-  with compilation.compile_in_background(_compile_steps(run)):
-    if initial is None:
-      states = train_step.init_seeds(run.spec, run.seed_R)
-    else:
-      # This way no program that draws parameters is compiled.
-      stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
-      params = jax.tree.map(stack, run.abstract_states.params, *initial)
-      states = train_step.init_seeds(run.spec, run.seed_R, params)
+  if initial is None:
+    states = train_step.init_seeds(run.spec, run.seed_R)
+  else:
+    # This way no program that draws parameters is compiled.
+    stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
+    params = jax.tree.map(stack, run.abstract_states.params, *initial)
+    states = train_step.init_seeds(run.spec, run.seed_R, params)
   return run.mesh.shard_seeds(states), None
-
-
-def _compile_steps(run: Run) -> Iterator[None]:
-  """Returns an iterator for `compile_in_background`, whose only step compiles
-  the program of a chunk; it has no step for a mesh, whose shardings are known
-  only from the arrays."""
-  if run.mesh.jax_mesh is None:
-    yield train_step.compile_train_seeds(
-      run.spec, run.seed_R, run.scaffold, run.replay
-    )
 
 
 def load(run: Run, checkpoint: str) -> TrainState:

@@ -595,24 +595,6 @@ def train_seeds(
   return states, Status(without_params(spec.mesh, states), metrics)
 
 
-def compile_train_seeds(
-  spec: TrainSpec,
-  seed_R: jax.Array,
-  scaffold: dict,
-  replay: dict | None = None,
-) -> None:
-  """Compiles `train_seeds` for the chunks of a run on a single device.
-
-  JAX caches the program, so that a later call of `train_seeds` need not compile
-  it. Of the arguments but `spec` only shapes and dtypes matter; on a mesh the
-  shardings of the arrays would too.
-  """
-  states = init_seeds.eval_shape(spec, seed_R)
-  train_seeds.lower(
-    spec, states, seed_R, scaffold, spec.chunk_rounds, replay
-  ).compile()
-
-
 def without_params(mesh: Mesh, states: TrainState) -> TrainState:
   """Returns the states [R] without parameters and optimizer state, copied to
   every host.
