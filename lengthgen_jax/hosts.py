@@ -45,6 +45,15 @@ def barrier(name: str) -> None:
     multihost_utils.sync_global_devices(name)
 
 
+def any_host(flag: bool) -> bool:
+  """Returns whether any process has the flag set; all must call it."""
+  if not is_multihost():
+    return flag
+  from jax.experimental import multihost_utils
+
+  return bool(multihost_utils.process_allgather(flag).any())
+
+
 def connect(
   coordinator: str | None,
   processes: int | None,

@@ -66,7 +66,6 @@ LONGEST = (
   "evaluation",
   "papers",
   "mesh",
-  "train_step",
   "register",
   "certificate_assumptions",
   "rounding",

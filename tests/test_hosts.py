@@ -14,7 +14,7 @@ from pytrees import max_difference
 from toy_runs import ENDLESS, SEEDS, toy_run
 
 from lengthgen_jax.results import records
-from lengthgen_jax.training import loop, train_step
+from lengthgen_jax.training import loop
 
 PATIENCE = 120  # seconds, on a busy machine
 
@@ -100,9 +100,8 @@ def test_a_checkpoint_of_two_hosts_is_read_by_one(two):
   parts = {path.name for path in (folder / f"checkpoints/{step}").glob("*/*")}
   assert {"ocdbt.process_0", "ocdbt.process_1"} <= parts
   assert states.step.tolist() == [step] * len(SEEDS)
-  expected = train_step.init_seeds(run.spec, run.seed_R)
-  args = run.seed_R, run.scaffold, step // 2
-  expected, _ = train_step.train_seeds(run.spec, expected, *args)
+  start = loop.init_seeds(run.spec, SEEDS)
+  expected, _ = toy.chunk(run.spec, start, SEEDS, run.scaffold, step // 2)
   assert max_difference(expected.params, states.params) < 1e-4
 
 

@@ -59,8 +59,8 @@ def test_killed_and_stopped_run_ends_as_if_nothing_was(
 
   write = log.Log.write
 
-  def write_and_stop(log, status):
-    write(log, status)
+  def write_and_stop(*chunk):
+    write(*chunk)
     os.kill(os.getpid(), signal.SIGTERM)
 
   with monkeypatch.context() as patch:

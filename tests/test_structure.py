@@ -83,7 +83,7 @@ ONLY = {
   ("evaluation", "training"): MESH
   | {
     "lengthgen_jax.training.loop.Run",
-    "lengthgen_jax.training.train_step.TrainState",
+    "lengthgen_jax.training.loop.TrainState",
   },
   ("certify", "training"): MESH,
   ("certify", "evaluation"): {"lengthgen_jax.evaluation.trained.Model"},

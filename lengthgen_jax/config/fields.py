@@ -27,8 +27,7 @@ from lengthgen_jax.tasks import HINTS, TASKS, task_fields
 from lengthgen_jax.tasks.dataset import MIXING, NUMBERS
 from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.tasks.task import Task
-from lengthgen_jax.training.optimizer import OPTIMIZERS, SCHEDULES
-from lengthgen_jax.training.train_step import SEED_AXES
+from lengthgen_jax.training.optimizer import OPTIMIZERS, SCHEDULES, SEED_AXES
 
 
 class Condition(NamedTuple):

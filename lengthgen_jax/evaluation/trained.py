@@ -23,9 +23,8 @@ from lengthgen_jax.models.centering import can_center, centered
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
-from lengthgen_jax.training.loop import Run
+from lengthgen_jax.training.loop import Run, TrainState
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
-from lengthgen_jax.training.train_step import TrainState
 
 # Sequences of more rows are tested by decoding if that needs few keys in its
 # cache, because one teacher-forced pass would not fit in memory.

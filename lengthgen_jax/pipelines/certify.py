@@ -30,7 +30,6 @@ from lengthgen_jax.pipelines import evaluate, export, prune, runs, workdir
 from lengthgen_jax.probes.figures import draw_margins
 from lengthgen_jax.results import records
 from lengthgen_jax.training.log import stop_signals
-from lengthgen_jax.training.mesh import AnyHostFlag
 
 PARTIAL = "certificate_partial.json"
 SAVE_SECONDS = 10  # between two writes of PARTIAL
@@ -359,7 +358,7 @@ def _try_cases(
   tallies = [Tally(**fields) for fields in state["tallies"]]
   # In the last of these tallies, so many chunks are counted.
   last_tallied, chunks = len(tallies) - 1, state["chunks"]
-  saved_at, any_host_stops = time.monotonic(), AnyHostFlag(model.mesh)
+  saved_at, any_host_stops = time.monotonic(), hosts.any_host
 
   def save() -> None:
     tally_fields = list(map(dataclasses.asdict, tallies))

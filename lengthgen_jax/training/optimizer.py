@@ -15,6 +15,8 @@ from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry, check_arguments
 
 SCHEDULES = ("constant", "cosine")
+# Seeds are trained side by side, or one after the other.
+SEED_AXES = ("vmap", "loop")
 
 
 @dataclasses.dataclass(frozen=True)
