@@ -90,18 +90,6 @@ def damaged(trained, tmp_path):
   return workdir
 
 
-def test_training_passes_over_a_checkpoint_that_cannot_be_restored(
-  damaged, trained, trained_states, capsys
-):
-  loop.train(runs.make_run(get_config(), damaged))
-  lines = capsys.readouterr().err.splitlines()
-  (line,) = [line for line in lines if "cannot be restored" in line]
-  assert line.startswith("checkpoint 600 in ")
-  assert any(line.endswith("resumed at step 500") for line in lines)
-  assert saved_steps(damaged) == [500, 600]
-  assert_same_run(damaged, trained, trained_states)
-
-
 def test_modes_that_read_change_no_checkpoint(
   damaged, tmp_path, capsys, monkeypatch
 ):

@@ -183,6 +183,18 @@ def test_a_share_of_two_parts_is_one_mean_over_all_tokens():
   assert_close((grads, losses), jax.tree.map(mean, of(small), of(large)))
 
 
+def test_every_round_has_the_next_width_and_a_step_for_each_head():
+  spec = toy.train_spec()
+  draw = lambda step: loop.draw_batch(spec, "main", Part(0, 4), 5, step)[0]
+  assert [int(draw(step).width_index) for step in range(5)] == [0, 0, 1, 1, 2]
+  start = initial(spec)
+  states, metrics = chunk(spec, start, 20)
+  assert np.isfinite(metrics.loss).all()
+  for head in spec.experiment.heads:
+    moved = states.params[head]["offset"] != start.params[head]["offset"]
+    assert moved.all()
+
+
 def test_every_head_part_step_and_seed_has_noise_of_its_own():
   keys, spec = [], toy.train_spec()
   for seed, step in ((5, 0), (5, 1), (6, 0)):
@@ -201,100 +213,6 @@ def spec_of(config):
   experiment = build(config)
   train = optimizer.TrainConfig(**config.train)
   return TrainSpec(experiment, train), make_scaffold(config, experiment)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def take_step(spec, step_spec, params, opt_state, step):
-  return loop.train_step(spec, step_spec, params, opt_state, 0, step, {})
-
-
-def untrained_start(spec):
-  """(parameters, optimizer state) before the first step."""
-  params = untrained.params(spec.experiment)
-  return params, jax.jit(optimizer.make_optimizer(spec.train).init)(params)
-
-
-def test_seed_with_dropout_is_the_same_whatever_stands_beside_it(tiny_config):
-  """To the last bit."""
-  tiny_config.model.num_encoder_layers = 0
-  spec, scaffold = spec_of(tiny_config)
-
-  def train(seeds):
-    start = loop.init_seeds(spec, seeds)
-    return one(toy.chunk(spec, start, seeds, scaffold, 8), seeds.index(1))
-
-  assert leaf_bytes(train((0, 1))) == leaf_bytes(train((1, 7)))
-
-
-def test_every_width_is_trained_in_its_turn():
-  """One program pads to the widest; what is padded has no gradient."""
-  config = get_config("successor")
-  config.data.train_length = 2
-  config.positions.kind = "learned"
-  config.model.update(norm="post", activation="gelu", num_encoder_layers=0)
-  config.model.dropout_rate = 0.0
-  config.train.warmup_steps = 0
-  spec, _ = spec_of(config)
-  (step_spec,) = spec.experiment.step_specs
-  assert spec.experiment.num_widths == 2
-  params, opt_state = untrained_start(spec)
-  table = lambda params: np.concatenate(
-    [
-      params[f"positions_{site}"]["embedding"]["embedding"]
-      for site in ("self", "cross")
-    ],
-    axis=1,
-  )
-  before = table(params)
-  compiled = take_step._cache_size()
-  for step, width in ((0, 3), (1, 4)):
-    params, opt_state, loss = take_step(
-      spec, step_spec, params, opt_state, step
-    )
-    assert np.isfinite(loss).all()
-    moved = (table(params) != before).any(axis=1)
-    assert moved[: width + 1].all() and not moved[width + 1 :].any()
-  assert take_step._cache_size() == compiled + 1
-
-
-def moments(opt_state, name: str) -> list:
-  """An optimizer's, of the parameters under a top-level name."""
-  return [
-    np.asarray(leaf)
-    for path, leaf in jax.tree_util.tree_leaves_with_path(opt_state)
-    if name in {getattr(part, "key", None) for part in path}
-  ]
-
-
-def test_steps_alternate_and_idle_heads_rest():
-  """The trunk learns from all; weights decay in busy heads alone."""
-  config = get_config("increment,carry")
-  config.data.buckets = (6,)  # half as much to compile
-  config.train.weight_decay = 0.1
-  spec, _ = spec_of(config)
-  step_specs = spec.experiment.step_specs
-  heads = [share.head for (share,) in step_specs]
-  assert heads == ["increment", "increment_carry"]
-  params, opt_state = untrained_start(spec)
-  trunk = {"token_embedder", "decoder_0", "decoder_norm"}
-  for step, step_spec in enumerate(step_specs):
-    before, before_opt = params, opt_state
-    params, opt_state, losses = take_step(
-      spec, step_spec, params, opt_state, step
-    )
-    assert losses.shape == (1,)
-    busy = trunk | {f"logits_dense_{heads[step]}"}
-    for name in params:
-      assert (leaf_bytes(before[name]) != leaf_bytes(params[name])) == (
-        name in busy
-      )
-      old, new = moments(before_opt, name), moments(opt_state, name)
-      if name not in busy:
-        assert leaf_bytes(old) == leaf_bytes(new)
-      elif name in ("token_embedder", "decoder_0"):
-        # Weights decay without a gradient; moments do not come without one.
-        pairs = zip(old, new, strict=True)
-        assert all((x != y).any() for x, y in pairs)
 
 
 MODELS = {

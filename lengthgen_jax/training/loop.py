@@ -513,7 +513,7 @@ def init_seeds(
     )
   ]
   stacked = jax.tree.map(lambda *x: np.stack(x), *jax.device_get(states))
-  return read_numbers(spec.mesh, spec.mesh.shard_seeds(stacked))
+  return spec.mesh.shard_seeds(stacked)
 
 
 def abstract_states(run: Run) -> TrainState:
@@ -619,7 +619,7 @@ def restart_failed(run: Run, states: TrainState) -> TrainState:
   return states.replace(
     params=params,
     opt_state=opt_state,
-    attempt=fresh.attempt,
+    attempt=states.attempt + failed,
     attempt_start=np.where(failed, states.step, states.attempt_start),
     done=states.done & ~failed,
     diverged=states.diverged & ~failed,
@@ -648,9 +648,13 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
     checkpoints = stack.enter_context(
       contextlib.closing(run.open_checkpoints(writes=True))
     )
-    states = restore(run, checkpoints)
+    abstract = run.mesh.shard_shapes(abstract_states(run))
+    last_step, states = checkpoints.restore(abstract, report=run.report)
     if states is None:
       states = init_seeds(spec, run.seeds, initial=initial or ())
+    else:
+      run.report(f"resumed at step {last_step}")
+    states = read_numbers(run.mesh, states)
     log = Log(
       run.folder,
       run.experiment.heads,
@@ -694,17 +698,6 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
         )
   hosts.barrier("trained")
   return states
-
-
-def restore(run: Run, checkpoints: Checkpoints) -> TrainState | None:
-  """Returns the states [R, ...] of the newest checkpoint that can be restored,
-  on the run's devices; None without one."""
-  abstract = run.mesh.shard_shapes(abstract_states(run))
-  step, states = checkpoints.restore(abstract, report=run.report)
-  if states is None:
-    return None
-  run.report(f"resumed at step {step}")
-  return read_numbers(run.mesh, states)
 
 
 def load(run: Run, checkpoint: str) -> TrainState:
