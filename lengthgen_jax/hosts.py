@@ -99,8 +99,9 @@ def connect(
     )
   except (RuntimeError, ValueError) as error:
     raise UsageError(
-      f"--multihost: {one_line(error)} (name --coordinator={coordinator},"
-      " --processes and --process where no TPU slice or SLURM does)"
+      f"--multihost, --coordinator={coordinator}: {one_line(error)} (where no"
+      " TPU slice or SLURM names the hosts, name --coordinator, --processes and"
+      " --process)"
     ) from error
   _is_connected = True
   if not is_primary():

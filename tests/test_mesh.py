@@ -20,7 +20,7 @@ from toy_runs import toy_run
 
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config import build, fields, files
-from lengthgen_jax.errors import UsageError
+from lengthgen_jax.errors import UsageError, machine_error
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.pipelines import attention_statistics, workdir
 from lengthgen_jax.training import loop, mesh, optimizer
@@ -239,3 +239,10 @@ def test_training_tests_calibration_and_decoding_lower_for_accelerators():
     assert lowers(greedy, *shapes, rounds)
   sums = partial(attention_statistics._sums, SINGLE_DEVICE, built, "weights")
   assert lowers(sums, *shapes, False)
+
+
+def test_too_little_memory_is_a_line_with_the_fields_to_lower():
+  error = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9.\nmore")
+  line = machine_error(error)
+  assert line.startswith("RESOURCE_EXHAUSTED: Out of memory allocating 9. ")
+  assert "train.batch_size" in line and "eval.lengths" in line
