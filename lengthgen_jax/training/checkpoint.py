@@ -129,8 +129,11 @@ class Checkpoints:
       for name, leaf in leaves.items()
     }
     args = self._args.StandardRestore(target)
-    arrays = jax.device_put(self._manager.restore(step, args=args))
-    state = [arrays[name] for name in leaves]
+    arrays = self._manager.restore(step, args=args)
+    state = [
+      arrays[name] if leaf.sharding else jax.device_put(arrays[name])
+      for name, leaf in leaves.items()
+    ]
     return jax.tree.unflatten(jax.tree.structure(abstract), state)
 
   def close(self) -> None:

@@ -10,6 +10,7 @@ draws its own part of it: the mesh changes results by rounding alone.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -136,10 +137,13 @@ class Mesh:
     return jax.tree.map(shard, tree)
 
   def gather(self, tree: Any) -> Any:
-    """Returns arrays that every host can read whole."""
+    """Returns arrays that every host can read whole; numpy arrays stay as they
+    are."""
     if self.jax_mesh is None:
       return tree
-    return multihost_utils.process_allgather(tree, tiled=True)
+    gather = partial(multihost_utils.process_allgather, tiled=True)
+    is_split = lambda x: isinstance(x, jax.Array)
+    return jax.tree.map(lambda x: gather(x) if is_split(x) else x, tree)
 
   def _sharding(self, *spec: str | tuple[str, ...]) -> NamedSharding:
     """Returns the sharding of an array whose leading axes are split over these
