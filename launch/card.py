@@ -40,7 +40,6 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "launch")]
 
 import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import sweep  # noqa: E402
 import tables  # noqa: E402
@@ -53,11 +52,11 @@ from lengthgen_jax.papers.runs import Run, flags  # noqa: E402
 from lengthgen_jax.pipelines.bench import matmul_flops  # noqa: E402
 from lengthgen_jax.pipelines.runs import make_run  # noqa: E402
 from lengthgen_jax.tasks.dataset import StepSpec  # noqa: E402
-from lengthgen_jax.training.train_step import (  # noqa: E402
+from lengthgen_jax.training.loop import (  # noqa: E402
   TrainState,
-  draw_batches,
+  draw_batch,
   init_state,
-  loss_fn,
+  loss_and_grads,
   train_step,
 )
 
@@ -240,9 +239,10 @@ def estimate(run: Run) -> Estimate:
 
   def take_step(step_spec: StepSpec, state: TrainState) -> Any:
     # The step stands in for the seed, too; the FLOPs depend on neither.
-    batches = draw_batches(spec, step_spec, state.step, state.step)
     learning = state.params, state.opt_state
-    return train_step(spec, step_spec, *learning, batches, scaffold)
+    return train_step(
+      spec, step_spec, *learning, state.step, state.step, scaffold
+    )
 
   flops = [
     matmul_flops(jax.make_jaxpr(partial(take_step, step_spec))(state).jaxpr)
@@ -284,15 +284,14 @@ def compare() -> int:
 
 def loss_and_gradients(config: str) -> tuple:
   """Returns a function of parameters and lines that returns the loss and the
-  gradients of a training step of a config, and these arguments."""
+  gradients of examples of a config's longest bucket, and these arguments."""
   trained = make_run(load_config(config), pathlib.Path())
   spec, step_spec = trained.spec, trained.experiment.step_specs[0]
 
   def function(params: dict, scaffold: dict) -> tuple:
-    batches = draw_batches(spec, step_spec, jnp.int32(0), jnp.int32(0))
-    gradient_fn = jax.value_and_grad(loss_fn, has_aux=True)
-    (loss, _), grads = gradient_fn(params, spec, step_spec, batches, scaffold)
-    return loss, grads
+    (head, _, (*_, part)), *_ = step_spec
+    batch, noise = draw_batch(spec, head, part, 0, 0)
+    return loss_and_grads(params, spec, scaffold, head, batch, noise)
 
   params = jax.jit(trained.experiment.init)(0)
   return function, params, of_seed(trained.scaffold, 0)

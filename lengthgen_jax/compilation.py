@@ -1,14 +1,12 @@
-"""This module configures compilation: the cache folder, fast unoptimized
-compilation, and compilation in the background."""
+"""How programs are compiled: the folder in which they are kept, and fast
+compilation without optimization."""
 
-import contextlib
 import functools
 import hashlib
 import os
 import pathlib
 import platform
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import jax
@@ -20,32 +18,28 @@ Result = TypeVar("Result")
 def set_cache(folder: str) -> None:
   """Sets the folder of JAX's compilation cache.
 
-  Each kind of CPU has a subfolder, because programs compiled for one may not
-  run on another. A folder that JAX has already, from JAX_COMPILATION_CACHE_DIR
-  or an earlier call, takes precedence.
+  A folder that JAX has already, from JAX_COMPILATION_CACHE_DIR or an earlier
+  call, takes precedence.
 
   Args:
     folder: the folder, which may begin with ~; if it is "", or ~ and there is
       no home folder, no cache is set.
   """
-  if jax.config.values["jax_compilation_cache_dir"]:
-    return
   folder = os.path.expanduser(folder)
-  if folder and not folder.startswith("~"):
-    cpuinfo, text = pathlib.Path("/proc/cpuinfo"), ""
-    if cpuinfo.exists():
-      text = cpuinfo.read_text(encoding="utf-8")
-    features = {
-      line
-      for line in text.splitlines()
-      if line.startswith(("flags", "Features"))
-    }
-    cpu = f"{platform.machine()}{platform.processor()}{sorted(features)}"
-    name = hashlib.sha256(cpu.encode()).hexdigest()[:8]
-    path = pathlib.Path(folder) / name
-    jax.config.update("jax_compilation_cache_dir", str(path))
-    # Cache every program, however quickly it compiles.
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+  is_set = jax.config.values["jax_compilation_cache_dir"]
+  if is_set or not folder or folder.startswith("~"):
+    return
+  # Each kind of CPU has a subfolder, because programs compiled for one may not
+  # run on another.
+  cpu, path = platform.machine(), pathlib.Path("/proc/cpuinfo")
+  if path.exists():
+    lines = set(path.read_text(encoding="utf-8").splitlines())
+    is_feature = lambda line: line.startswith(("flags", "Features"))
+    cpu += str(sorted(filter(is_feature, lines)))
+  name = hashlib.sha256(cpu.encode()).hexdigest()[:8]
+  jax.config.update("jax_compilation_cache_dir", f"{folder}/{name}")
+  # Cache every program, however quickly it compiles.
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def jit_unoptimized(
@@ -54,24 +48,17 @@ def jit_unoptimized(
   """Returns a decorator that jits functions whose calls take less time than
   optimizing their programs would.
 
-  On a CPU their programs are compiled without LLVM's optimizations, in about a
-  quarter of the time. The decorated functions must not be called inside another
-  jitted function, where JAX allows no compiler options.
-
-  Args:
-    *static_argnums: the indices of static arguments, as in jax.jit.
+  On a CPU they are compiled without LLVM's optimizations, in about a quarter of
+  the time. They must not be called inside another jitted function.
   """
 
   def decorate(
     function: Callable[Parameters, Result],
   ) -> Callable[Parameters, Result]:
-    @functools.cache
+    @functools.cache  # at the first call: to ask for the backend starts it
     def jitted() -> Callable:
-      # To ask for the backend initializes it, so jax.jit is called at the first
-      # call and not when a module is imported.
-      options = None
-      if jax.default_backend() == "cpu":
-        options = {"xla_backend_optimization_level": 0}
+      is_cpu = jax.default_backend() == "cpu"
+      options = {"xla_backend_optimization_level": 0} if is_cpu else None
       return jax.jit(
         function, static_argnums=static_argnums, compiler_options=options
       )
@@ -83,36 +70,3 @@ def jit_unoptimized(
     return call
 
   return decorate
-
-
-@contextlib.contextmanager
-def compile_in_background(programs: Iterable[object]) -> Iterator[None]:
-  """Compiles programs on another thread, and waits for it at the end of the
-  context.
-
-  JAX's compilation cache is shared by all threads. If the context is left by
-  an exception, the thread stops after the program that it is compiling.
-
-  Args:
-    programs: an iterator whose every step compiles one program. An error ends
-      it silently.
-  """
-  stop_requested = threading.Event()
-
-  def compile_programs() -> None:
-    # Errors are ignored here: the same program fails again, with a report,
-    # when the caller runs it.
-    with contextlib.suppress(Exception):
-      for _ in programs:
-        if stop_requested.is_set():
-          return
-
-  thread = threading.Thread(target=compile_programs, daemon=True)
-  thread.start()
-  try:
-    yield
-  except BaseException:
-    stop_requested.set()
-    raise
-  finally:
-    thread.join()

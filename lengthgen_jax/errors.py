@@ -107,7 +107,8 @@ def machine_error(error: BaseException) -> str:
   if getattr(error, "errno", 0) == errno.ENOSPC or NO_SPACE in text:
     return f"{NO_SPACE}: free some; what was saved before is still there"
   if "RESOURCE_EXHAUSTED" in text or isinstance(error, MemoryError):
-    return f"{line}. Lower train.batch_size or, in tests, eval.memory_mb"
+    fields = "train.batch_size or, in tests, eval.memory_mb or eval.lengths"
+    return f"{line}. Lower {fields}"
   return line if isinstance(error, OSError) else ""
 
 

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from lengthgen_jax import rng
 from lengthgen_jax.attention import temperature
@@ -374,23 +373,6 @@ class Experiment:
       {"params": params}, batch, site_inputs, head, noise
     )
     return outputs
-
-  def loss_sum(
-    self,
-    params: dict,
-    scaffold: dict,
-    batch: packing.Batch,
-    head: str,
-    noise: rng.Noise,
-    sparse_plan: scaffolds.SparsePlan | None = None,
-  ) -> jax.Array:
-    """Returns the cross-entropy (nats) summed over the scored tokens, with the
-    noise of training."""
-    logits, _ = self.apply(
-      params, scaffold, batch, head, noise, sparse_plan=sparse_plan
-    )
-    loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target)
-    return (loss * batch.weight).sum()
 
   def activation_bytes(
     self,

@@ -318,14 +318,14 @@ def dispatch(
     "export": (_path(_EXPORT_TO), _SEED.value),
     "report": (_METRIC.value, _TASKS.value or (), _LENGTHS.value or ()),
   }
-  stopwatch.watch_compilation()
-  with multihost_context(mode), lock(mode, folder):
+  connect_hosts(mode)
+  with lock(mode, folder):
     if config is not None and mode != "report":
       start_devices()
     arguments = config, folder, *extra_arguments.get(mode, ())
     exit_code = mode_function(mode)(*arguments)
   if mode in WRITING_MODES and hosts.is_primary():
-    print(stopwatch.STOPWATCH.line())
+    print(stopwatch.line())
   return exit_code
 
 
@@ -412,16 +412,11 @@ def start_devices() -> None:
     ) from error
 
 
-def multihost_context(mode: str) -> contextlib.AbstractContextManager:
-  """Returns a context that connects this process to others under --multihost,
-  and does nothing without it.
-
-  Args:
-    mode: one of MODES.
+def connect_hosts(mode: str) -> None:
+  """Connects this process to others under --multihost, for one of MODES.
 
   Raises:
-    UsageError: a flag must not be set; or, when the context is entered, one is
-      missing or has an invalid value.
+    UsageError: a flag must not be set, is missing or has an invalid value.
   """
   cluster = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
   if not _MULTIHOST.value:
@@ -429,12 +424,12 @@ def multihost_context(mode: str) -> contextlib.AbstractContextManager:
       cluster == (None, None, None),
       "--coordinator, --processes and --process are for --multihost",
     )
-    return contextlib.nullcontext()
+    return
   check(
     mode in MULTIHOST_MODES,
     f"--multihost is for --mode: {', '.join(MULTIHOST_MODES)}",
   )
-  return hosts.multihost_context(*cluster, _CONNECT_TIMEOUT.value)
+  hosts.connect(*cluster, _CONNECT_TIMEOUT.value)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,6 @@ LONGEST = (
   "evaluation",
   "papers",
   "mesh",
-  "train_step",
   "register",
   "certify",
   "test_sets",

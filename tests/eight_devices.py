@@ -21,10 +21,10 @@ from toy_runs import toy_run
 from lengthgen_jax.config import build
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import attention_statistics
-from lengthgen_jax.training import loop, mesh, optimizer, train_step
-from lengthgen_jax.training.train_step import TrainSpec
+from lengthgen_jax.training import loop, mesh, optimizer
+from lengthgen_jax.training.loop import TrainSpec
 
-SEEDS = jnp.arange(4, dtype=jnp.int32)
+SEEDS = np.arange(4, dtype=np.int32)
 STEPS = 15
 BATCH = 88  # examples of a step, of which each of four devices has 22
 CACHE = 60_000  # bytes, in which 11 examples fit
@@ -41,6 +41,7 @@ def unsplit(states, shape) -> list[str]:
   return [
     jax.tree_util.keystr(path)
     for path, x in jax.tree.leaves_with_path(states)
+    if isinstance(x, jax.Array)
     if {s.data.shape[0] for s in x.addressable_shards} != {len(x) // shape[0]}
     or len({str(s.index) for s in x.addressable_shards}) != shape[0]
     or len(x.addressable_shards) != shape[0] * shape[1]
@@ -51,13 +52,16 @@ def toys(folder) -> dict:
   """Trains a toy on two meshes, the first time in `folder`, and returns how
   often training was compiled, `unsplit` leaves, and the greatest difference
   between the two."""
-  before = train_step.train_seeds._cache_size()
   first = loop.train(toy_run(folder, (2, 4)))
   run = toy_run(folder.with_name("vmap"), (4, 2))
   train = dataclasses.replace(run.train, seed_axis="vmap")
-  second = loop.train(dataclasses.replace(run, train=train))
+  run = dataclasses.replace(run, train=train)
+  second = loop.train(run)
   return {
-    "compiled": train_step.train_seeds._cache_size() - before,
+    "compiled": [
+      loop.over_seeds(loop.train_chunk, spec)._cache_size()
+      for spec in (toy_run(folder, (2, 4)).spec, run.spec)
+    ],
     "unsplit": unsplit(first, (2, 4)) + unsplit(second, (4, 2)),
     "difference": max_difference(first, second),
   }
@@ -81,24 +85,26 @@ def models() -> dict:
   spec = TrainSpec(experiment, optimizer.TrainConfig(**config.train))
   share = experiment.step_specs[0][0]
   batch = experiment.sample(jax.random.key(0), share.head, share.parts[0])
-  train_step.CACHE_BYTES = CACHE
-  start = train_step.init_seeds(spec, SEEDS)
+  loop.CACHE_BYTES = CACHE
+  start = loop.init_seeds(spec, SEEDS)
   for shape in ((1, 1), (2, 4)):
     device_mesh = mesh.make(shape, SEEDS, config.train.batch_size)
     spec = dataclasses.replace(spec, mesh=device_mesh)
-    sharded = device_mesh.shard_seeds(jax.tree.map(jnp.copy, start))
-    args = sharded, SEEDS, scaffold, jnp.int32(STEPS)
-    compiled = train_step.train_seeds.lower(spec, *args).compile()
-    states, status = compiled(*args)
-    ends.append(states.params)
-    losses.append(status.metrics.loss)
+    sharded = device_mesh.shard_seeds(start)
+    args = sharded.params, sharded.opt_state, SEEDS, start.step
+    rounds = np.full(4, STEPS, np.int32), np.ones(4, np.int32)
+    args = *args, *rounds, scaffold, None
+    train = loop.over_seeds(loop.train_chunk, spec)
+    compiled = train.lower(args).compile()
+    *states, metrics = compiled(args)
+    ends.append(states[0])
+    losses.append(metrics.loss)
     text = compiled.as_text()
     report[f"batches {shape}"] = len(re.findall(r"\[(88|44)[,\]]", text))
     report[f"shares {shape}"] = len(re.findall(r"\[(22|11)[,\]]", text))
-    count = train_step.num_microbatches(spec, batch, {})
+    count = loop.num_microbatches(spec, batch, {})
     report[f"microbatches {shape}"] = count
-  export = jax.jit(lambda *args: train_step.train_seeds(spec, *args))
-  exported = jax.export.export(export, platforms=["cuda", "tpu"])(*args)
+  exported = jax.export.export(train, platforms=["cuda", "tpu"])(args)
   model = Model(
     experiment, {}, jax.tree.map(lambda x: jnp.asarray(x[0]), ends[0])
   )

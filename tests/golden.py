@@ -29,12 +29,13 @@ import presets
 import untrained
 from pytrees import one
 
+from lengthgen_jax import rng
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.calibration import MeanAttention, compact
 from lengthgen_jax.config import build
 from lengthgen_jax.config.fields import retrain_config
 from lengthgen_jax.pipelines import attention_statistics, train
-from lengthgen_jax.training import loop, optimizer, train_step
+from lengthgen_jax.training import loop, optimizer
 
 TABLE = pathlib.Path(__file__).with_name("golden.json")
 STEPS = 4  # of training
@@ -169,7 +170,7 @@ def prepared(config) -> loop.Run:
 def of_trained(preset: str) -> dict:
   """Returns the entry of a preset in TRAINED."""
   run = prepared(configured(preset, TRAINED[preset]))
-  state = jax.jit(partial(train_step.init_state, run.spec))(0)
+  state = loop.init_state(run.spec, 0)
   return {
     "state": stored(state),
     "parameters": norms(state.params),
@@ -232,7 +233,7 @@ def of_calibrated(preset: str) -> dict:
     file.save(path, bias, about)
     written, about = file.read(path)
     run = prepared(retrain_config(config, about["seeds"], path))
-  state = jax.jit(partial(train_step.init_state, run.spec))(0)
+  state = loop.init_state(run.spec, 0)
   return {
     "samples": texts(batch),
     "scores": scores,
@@ -313,8 +314,9 @@ def answers(run, params, with_loss=True) -> dict:
       args = params, scaffold, batch, head
       heads[head] = {"batch": batch, "logits": experiment.apply(*args)[0]}
       if with_loss:
-        spec = train_step.TrainSpec(experiment, run.train)
-        loss = train_step.batch_loss(params, spec, batch, head, key, scaffold)
+        noise = rng.Noise(key, np.arange(EXAMPLES))
+        spec = loop.TrainSpec(experiment, run.train)
+        loss = loop.loss(params, spec, scaffold, head, batch, noise)
         heads[head]["loss"] = loss / batch.weight.sum()
     return heads
 
@@ -330,9 +332,8 @@ def losses(run, state) -> list:
 
   @partial(jax.jit, static_argnums=0)
   def take_step(step_spec, params, opt_state, step, scaffold):
-    batches = train_step.draw_batches(run.spec, step_spec, 0, step)
-    return train_step.train_step(
-      run.spec, step_spec, params, opt_state, batches, scaffold
+    return loop.train_step(
+      run.spec, step_spec, params, opt_state, 0, step, scaffold
     )
 
   params, opt_state = state.params, state.opt_state

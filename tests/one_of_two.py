@@ -3,8 +3,8 @@
   python one_of_two.py PORT INDEX FOLDER
 
 They train until a stop signal on a mesh with the processes along `seed`, and
-then on with the processes along `data`. PORT is where process 0 listens, INDEX
-is 0 or 1, and FOLDER is the run's folder.
+then on with the processes along `data`, until another one. PORT is where
+process 0 listens, INDEX is 0 or 1, and FOLDER is the run's folder.
 """
 
 import pathlib
@@ -18,13 +18,12 @@ from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.training import loop
 
 if __name__ == "__main__":
-  hosts.HEARTBEAT = 3  # seconds that one process waits for a killed one
   port, index, folder = sys.argv[1:]
-  with hosts.multihost_context(f"127.0.0.1:{port}", 2, int(index), 120):
-    for shape in ((2, 1), (1, 2)):
-      fates = (toy.CONVERGING,) * len(SEEDS)
-      run = toy_run(pathlib.Path(folder), shape, ENDLESS, 10**6, fates)
-      try:
-        loop.train(run)
-      except Interrupted as stop:
-        print(stop, file=sys.stderr)
+  hosts.connect(f"127.0.0.1:{port}", 2, int(index), 120)
+  for shape in ((2, 1), (1, 2)):
+    fates = (toy.CONVERGING,) * len(SEEDS)
+    run = toy_run(pathlib.Path(folder), shape, ENDLESS, 10**6, fates)
+    try:
+      loop.train(run)
+    except Interrupted as stop:
+      print(stop, file=sys.stderr)

@@ -106,26 +106,6 @@ def test_state_comes_back_bit_by_bit(two_steps):
   )
 
 
-def test_donated_buffers_are_saved_as_they_were_at_the_call(store):
-  overwrite = jax.jit(
-    lambda state: jax.tree.map(
-      lambda x: ~x if x.dtype == bool else x * 0, state
-    ),
-    donate_argnums=0,
-  )
-  state = {"x": jnp.arange(1 << 18), "b": jnp.array([True]), "s": jnp.int32(7)}
-  saved = leaf_bytes(state)
-  store.save(1, state)
-  for _ in range(5):
-    state = overwrite(state)
-  jax.block_until_ready(state)
-  store.close()
-  restored = store.restore(state)[1]
-  assert leaf_bytes(restored) == saved
-  overwrite(restored)
-  assert leaf_bytes(store.restore(state)[1]) == saved
-
-
 def test_the_newest_are_kept_and_a_step_there_already_is_replaced(store):
   for step in (8, 9, 10, 11):
     store.save(step, state_at(step))
@@ -156,16 +136,11 @@ def test_a_checkpoint_that_cannot_be_restored_is_passed_over(two_steps):
   assert not assert_restores(store, 30)
 
 
-@pytest.mark.parametrize("name", ["_CHECKPOINT_METADATA", "_METADATA"])
-def test_a_checkpoint_without_its_description_is_passed_over(name, two_steps):
-  (path,) = (two_steps.folder / "40").rglob(name)
-  path.unlink()
-  assert len(assert_restores(two_steps, 20)) == 1
-
-
 def test_if_none_can_be_restored_all_stay(two_steps):
-  for step in (20, 40):
-    damage(two_steps, step)
+  """Whether the arrays are damaged, or their description is lost."""
+  damage(two_steps, 20)
+  (description,) = (two_steps.folder / "40").rglob("_METADATA")
+  description.unlink()
   assert refusal(two_steps).endswith("; remove the folder to train anew")
   assert two_steps.steps() == [20, 40]
 

@@ -19,7 +19,7 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import finetune, runs, workdir
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop, optimizer
-from lengthgen_jax.training.train_step import TrainSpec, draw_batches
+from lengthgen_jax.training.loop import TrainSpec, draw_batch
 
 KINDS = ("encoder_decoder", "decoder_only")
 
@@ -57,14 +57,13 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
     optimizer.TrainConfig(**untrained.config(task, kind).train),
     replay_share=0.3,
   )
-  step_spec, count = experiment.step_specs[0], 9  # of 32
+  ((share,), *_), count = experiment.step_specs, 9  # of 32
   spec = TrainSpec(experiment, config)
 
   @jax.jit
   def batch_of(seed, step, replay):
     """What a step trains on."""
-    (((batch, _),),) = draw_batches(spec, step_spec, seed, step, replay)
-    return batch
+    return draw_batch(spec, share.head, share.parts[0], seed, step, replay)[0]
 
   if task == "addition":  # rounds of width 3 have no room for these inputs
     narrow = examples(batch_of(1, 0, replay))

@@ -12,7 +12,7 @@ from rows import row as made_row
 from lengthgen_jax.config.build import build
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
-from lengthgen_jax.pipelines import evaluate, runs
+from lengthgen_jax.pipelines import evaluate
 from lengthgen_jax.results import records
 
 
@@ -61,12 +61,6 @@ def test_the_frontier_of_a_curve_that_falls_once(last_right, bound, value):
   }
   assert is_right.get(value, value == 0)
   assert value == bound or not is_right[value + 1]
-
-
-def test_a_frontier_of_no_length_needs_no_memory(tmp_path):
-  config = untrained.config("multiply_long", fields={"eval.frontier": 9})
-  run = runs.make_run(config, tmp_path)
-  evaluate.check_memory(config, run, longest=0)  # as abc.vanilla_longest=0
 
 
 def test_it_is_the_lower_bound_that_must_reach_99_percent():

@@ -1,13 +1,12 @@
 """A workdir of a decoder-only model of lists: tested, reported, asked."""
 
-import jax.numpy as jnp
 import pytest
 from command import changed, inside
 
 from lengthgen_jax.pipelines import runs
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
-from lengthgen_jax.training import train_step
+from lengthgen_jax.training import loop
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +22,7 @@ def sorting(tmp_path_factory):
   run = runs.make_run(config, workdir)
   workdirs.open_workdir(config, workdir, "train")
   store = run.open_checkpoints(writes=True)
-  store.save(7, train_step.init_seeds(run.spec, jnp.array(run.seeds)))
+  store.save(7, loop.init_seeds(run.spec, run.seeds))
   store.close()
   done = inside("--mode=evaluate", f"--workdir={workdir}")
   assert done.returncode == 0, done.stderr

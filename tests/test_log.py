@@ -42,10 +42,10 @@ def test_tensorboard_keeps_the_point_of_the_checkpoint_that_goes_on(
   run = toy_run(tmp_path, steps=60, fates=fates)
   write, written = log.Log.write, []
 
-  def write_twice(self, status):
+  def write_twice(self, *chunk):
     if len(written) == 2:
       raise KeyboardInterrupt
-    written.append(write(self, status))
+    written.append(write(self, *chunk))
 
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
     patch.setattr(log.Log, "write", write_twice)
@@ -53,5 +53,5 @@ def test_tensorboard_keeps_the_point_of_the_checkpoint_that_goes_on(
   (path,) = (tmp_path / "tensorboard").iterdir()
   path.rename(path.with_name("first"))  # the second's name has the same second
   loop.train(run)
-  chunk = run.spec.chunk_steps
+  chunk = run.train.chunk
   assert shown_steps(tmp_path / "tensorboard") == [*range(chunk, 61, chunk)]

@@ -1,5 +1,6 @@
 """Noise of training: drawn by number, so the same in any part of a batch."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -16,8 +17,7 @@ from lengthgen_jax.config import build
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.dataset import Part
-from lengthgen_jax.training import optimizer, train_step
-from lengthgen_jax.training.train_step import SEED_AXES, over_seeds
+from lengthgen_jax.training import loop, optimizer
 
 KEY = jax.random.key(0)
 
@@ -99,9 +99,9 @@ def test_an_example_draws_the_same_alone_and_among_others():
   mask_of_seed = lambda key: Noise(key, jnp.arange(512)).dropout_mask(
     SHAPE, 0.3
   )
-  for axis in SEED_AXES:
-    masks = np.asarray(over_seeds(mask_of_seed, axis)(keys))
-    for key, of_key in zip(keys, masks, strict=True):
+  side_by_side, in_turn = jax.vmap(mask_of_seed), jax.lax.map
+  for masks in (side_by_side(keys), in_turn(mask_of_seed, keys)):
+    for key, of_key in zip(keys, np.asarray(masks), strict=True):
       assert np.array_equal(of_key, mask(key, 0.3))
 
 
@@ -121,7 +121,7 @@ def spec_of(task, fields=()):
   kind, family_fields = FAMILIES[task]
   config = untrained.config(task, kind, family_fields | dict(fields))
   train = optimizer.TrainConfig(**config.train)
-  return train_step.TrainSpec(build.build(config), train)
+  return loop.TrainSpec(build.build(config), train)
 
 
 @pytest.mark.parametrize("task", FAMILIES)
@@ -132,17 +132,15 @@ def test_a_step_is_the_same_in_microbatches(task, monkeypatch):
   params = untrained.params(spec.experiment)
 
   def loss_and_grads(axis, count):
-    def of_seed(key, params):
-      batch = spec.experiment.sample(KEY, task, Part(0, 12))
-      loss = lambda params: train_step.batch_loss(
-        params, spec, batch, task, key, {}
-      )
-      return jax.value_and_grad(loss)(params)
+    def of_seed(spec, seed):
+      batch, noise = loop.draw_batch(spec, task, Part(0, 12), seed, 0)
+      scaled = jax.tree.map(lambda x: x / (1 + seed), params)
+      return loop.loss_and_grads(scaled, spec, {}, task, batch, noise)
 
-    monkeypatch.setattr(train_step, "num_microbatches", lambda *_: count)
-    stacked = jax.tree.map(lambda x: jnp.stack([x, 0.5 * x]), params)
-    keys = jax.random.split(KEY, 2)
-    return jax.jit(over_seeds(of_seed, axis))(keys, stacked)
+    monkeypatch.setattr(loop, "num_microbatches", lambda *_: count)
+    train = dataclasses.replace(spec.train, seed_axis=axis)
+    of_axis = dataclasses.replace(spec, train=train)
+    return loop.over_seeds(of_seed, of_axis)(jnp.arange(2))
 
   whole = loss_and_grads("loop", 1)
   parts = loss_and_grads("vmap" if task == "sort" else "loop", 4)

@@ -36,7 +36,6 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "attention": SMALL | {"tasks"},
   "models": SMALL | {"attention", "tasks"},
   "experiment": SMALL | {"tasks", "attention", "models"},
-  "memory": {"errors", "attention", "tasks", "experiment", "training"},
   "registry": {"errors"},
   "sections": {"errors"},
   "register": MODEL | {"probes", "training"},
@@ -44,7 +43,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   "training": SMALL
   | {"tasks", "experiment", "results", "hosts", "attention", "stopwatch"},
   "results": {"errors", "drawing", "hosts"},
-  "evaluation": MODEL | {"memory", "training"},
+  "evaluation": MODEL | {"training"},
   "proofs": MODEL | {"evaluation"},
   "probes": MODEL | {"drawing", "evaluation"},
   "construction": MODEL | {"evaluation"},
@@ -52,7 +51,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | LEAVES
   | READ
   | {"config", "training", "results"}
-  | {"memory", "pretrained"},
+  | {"pretrained"},
   "pretrained": {"errors", "attention", "config", "experiment", "tasks"},
   "papers": {"errors", "config", "drawing", "probes", "results", "origin"},
   "main": {"errors", "config", "pipelines", "hosts"}
@@ -86,7 +85,7 @@ ONLY = {
   ("evaluation", "training"): MESH
   | {
     "lengthgen_jax.training.loop.Run",
-    "lengthgen_jax.training.train_step.TrainState",
+    "lengthgen_jax.training.loop.TrainState",
   },
   ("proofs", "evaluation"): {"lengthgen_jax.evaluation.trained.Model"},
   ("construction", "evaluation"): {

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lengthgen_jax import rng
 from lengthgen_jax.tasks.dataset import Part, Share
+from lengthgen_jax.training import loop
+from lengthgen_jax.training.loop import TrainSpec
 from lengthgen_jax.training.optimizer import TrainConfig
-from lengthgen_jax.training.train_step import TrainSpec
 
 # Fates.
 CONVERGING = 0  # it learns SOLUTION
@@ -27,12 +29,13 @@ SOLUTION = (0.5, 1.0, -1.0, 2.0)
 
 
 class Points(NamedTuple):
-  """Points are a batch: inputs [B, 4], weight [B] and the index of its
-  width."""
+  """Points are a batch: inputs [B, 4], weight [B], the index of its width, and
+  target [B], the class of the right answer."""
 
   inputs: jax.Array
   weight: jax.Array
   width_index: jax.Array
+  target: jax.Array
 
 
 @jax.custom_vjp
@@ -85,7 +88,8 @@ class Toy:
   def sample(self, key, head, part, width_index=0, held_out=False):
     key = jax.random.fold_in(key, 2 * self.heads.index(head) + held_out)
     x = jax.random.uniform(key, (part.count, 4), minval=-1.0)
-    return Points(x, jnp.ones(part.count), width_index)
+    zeros = jnp.zeros(part.count, int)
+    return Points(x, jnp.ones(part.count), width_index, zeros)
 
   def wrong_by(self, params, scaffold, batch, head):
     """Returns answers minus right answers, [B]."""
@@ -96,7 +100,8 @@ class Toy:
   def activation_bytes(self, batch, scaffold, sparse_plan):
     return 1
 
-  def loss_sum(self, params, scaffold, batch, head, noise, sparse_plan):
+  def apply(self, params, scaffold, batch, head, noise, sparse_plan):
+    """Returns logits [B, 2] whose cross-entropy is the squared error."""
     fate = scaffold["fate"]
     first = jax.lax.stop_gradient(params["attempt"]) == 0.0
     bad_loss = (fate == BAD_LOSS) | ((fate == BAD_START) & first)
@@ -104,7 +109,9 @@ class Toy:
     params = params | {"trunk": spoiled(params["trunk"], bad_update)}
     small = 0.01 * jax.random.uniform(noise.key, batch.weight.shape)
     error = self.wrong_by(params, scaffold, batch, head) + small
-    return (error**2).sum() + jnp.where(bad_loss, jnp.nan, 0.0)
+    squared = error**2 + jnp.where(bad_loss, jnp.nan, 1e-9)
+    wrong = squared + jnp.log(-jnp.expm1(-squared))
+    return jnp.stack([jnp.zeros_like(wrong), wrong], axis=-1), {}
 
   def matches(self, params, scaffold, batch, head, sparse_plan=None):
     """Returns which tokens [B, 1] and examples [B] are right: those that are
@@ -142,6 +149,21 @@ def train_config(**fields) -> TrainConfig:
     seed_axis="loop",
   )
   return dataclasses.replace(usual, **fields)
+
+
+def chunk(spec, states, seeds, scaffold, rounds: int):
+  """Returns the states [R, ...] and the metrics after some rounds of every seed
+  that is not done."""
+  rounds = np.int32(rounds) * ~states.done
+  of_every_seed = lambda x: jnp.broadcast_to(x, (len(seeds), *x.shape[1:]))
+  params, opt_state, metrics = loop.over_seeds(loop.train_chunk, spec)(
+    (states.params, states.opt_state, np.array(seeds, np.int32), states.step)
+    + (rounds, np.int32(spec.experiment.num_widths) * ~states.done)
+    + (jax.tree.map(of_every_seed, scaffold), None)
+  )
+  metrics = jax.device_get(metrics)
+  step = states.step + rounds * np.int32(spec.steps_per_round)
+  return loop.end_chunk(spec, states, step, params, opt_state, metrics), metrics
 
 
 def train_spec(seed_axis: str = "loop") -> TrainSpec:

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax import memory
 from lengthgen_jax.attention.biases.scaffold import SiteMatrix, SparsePlan
 from lengthgen_jax.attention.lines import SiteLines, of_seed
 from lengthgen_jax.compilation import jit_unoptimized
@@ -26,13 +25,13 @@ from lengthgen_jax.models.centering import can_center, centered
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
-from lengthgen_jax.training.loop import Run
+from lengthgen_jax.training.loop import Run, TrainState
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
-from lengthgen_jax.training.train_step import TrainState
 
 # Sequences of more rows are tested by decoding if that needs few keys in its
 # cache, because one teacher-forced pass would not fit in memory.
 MAX_TEACHER_FORCED = 1 << 16
+SPARSE_KEYS = 8  # keys per row that estimates assume for attention along lines
 MAX_ANSWER_BATCH = 64  # input texts that are decoded together
 MAX_ANSWER_BYTES = 4 << 30  # memory of attention when input texts are decoded
 # Up to this many cells of attention, decoding takes less time than the compiler
@@ -175,17 +174,11 @@ class Model:
     """Returns the most examples of a batch with which attention takes at most
     spec.memory_mb on each device (by default 16 MiB on a CPU, else 1 GiB), but
     at least one for each device.
-
-    Raises:
-      UsageError: a device has less memory than spec.memory_mb, or too little
-        for a single example.
     """
     experiment = self.experiment
     width = experiment.test_width(spec.length, spec.arguments)
     width = experiment.bound(width, self.scaffold)
-    example_bytes = memory.attention_bytes(experiment, width, self.sparse_plan)
-    size_text = f"{spec.length} {experiment.task.unit}"
-    memory.check_test(example_bytes, spec.memory_mb, size_text)
+    example_bytes = attention_bytes(experiment, width, self.sparse_plan)
     # On a CPU, batches that fit the cache are twice as fast as larger ones.
     default_mb = 16 if jax.default_backend() == "cpu" else 1024
     memory_bytes = (spec.memory_mb or default_mb) << 20
@@ -202,7 +195,8 @@ class Model:
     tokens.
     """
     if not self.needs_decoding(batch):
-      return _matches(*self._matches_arguments(batch))
+      static_args = self.mesh, self.experiment, self.sparse_plan
+      return _matches(*static_args, self.params, self.scaffold, batch)
     is_output = np.asarray(batch.weight) > 0
     targets = np.asarray(batch.target)[is_output].reshape(len(is_output), -1)
     outputs = self.greedy(batch, stop=None)[:, : targets.shape[1]]
@@ -223,18 +217,6 @@ class Model:
     return self.experiment.bias.allow_leak or (
       is_long and self.cache_window(batch) is not None
     )
-
-  def _matches_arguments(self, batch: Batch) -> tuple:
-    """Returns the arguments of `_matches`."""
-    static_args = self.mesh, self.experiment, self.sparse_plan
-    return *static_args, self.params, self.scaffold, batch
-
-  def compile_test(self, spec: EvalSpec) -> None:
-    """Compiles the program of a test, if it is teacher-forced; the parameters
-    may be shapes and dtypes."""
-    batch, _ = next(self.batches(spec))
-    if not self.needs_decoding(batch):
-      _matches.lower(*self._matches_arguments(batch)).compile()
 
   def greedy(self, batch: Batch, stop: int | None) -> np.ndarray:
     """Returns the outputs [B, T] of greedy decoding, up to the token `stop` if
@@ -466,6 +448,31 @@ class Model:
     out = params[f"{stack}_{layer}"][f"{name}_attention"]["out"]
     out["kernel"] = jnp.asarray(out["kernel"]).at[head].set(0.0)  # [H, K, D]
     return dataclasses.replace(self, params=params)
+
+
+def attention_bytes(
+  experiment: Experiment, width: Any, sparse_plan: SparsePlan | None
+) -> int:
+  """Estimates the bytes that attention in one layer takes for one example.
+
+  Dense heads have three float32 arrays [rows, keys]: the scores, the scores
+  plus bias, and the weights; of a decoder layer those of self- and
+  cross-attention count together. Heads along lines gather a few keys per row.
+
+  Args:
+    experiment: the experiment of the model.
+    width: the width that operands are padded to; a pair for grids.
+    sparse_plan: the plan of attention along lines; None for dense attention.
+  """
+  config, sizes = experiment.model.config, experiment.site_sizes(width)
+  rows, keys = sizes["self"]
+  cells = rows * (keys + sizes.get("cross", (0, 0))[1])
+  if config.num_encoder_layers:
+    cells = max(cells, sizes.get("encoder", (0, 0))[0] ** 2)
+  if sparse_plan is None:
+    return 12 * config.num_heads * cells
+  gathered = 4 * config.emb_dim * rows * SPARSE_KEYS
+  return 12 * sparse_plan.max_dense_heads * cells + gathered
 
 
 def _check_choice(field: str, value: Any, choices: Collection) -> None:

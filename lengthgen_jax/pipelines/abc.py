@@ -15,12 +15,11 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from lengthgen_jax import hosts, memory
+from lengthgen_jax import hosts
 from lengthgen_jax.config import build, fields
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.pipelines import (
   calibrate,
-  compile_ahead,
   evaluate,
   finetune,
   runs,
@@ -38,27 +37,17 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 
   Raises:
     UsageError: the config is not valid in some stage, the workdir is another
-      run's, memory is too small, no seed interpolated, or no line passed.
+      run's, no seed interpolated, or no line passed.
     Interrupted: SIGTERM or SIGINT came and the run stopped; the same command,
       given again, resumes it.
   """
   check_config(config)
   interpolation = runs.make_run(config, folder / "interpolate")
-  memory.check_training(interpolation)
-  evaluate.check_memory(
-    config, interpolation, longest=config.abc.vanilla_longest
-  )
   workdir.open_workdir(config, folder, "abc")
   runs.print_closed_rows(interpolation)
-  is_calibrated = workdir.bias_path(folder).exists()
-  later_programs = compile_ahead.compile_later_stages(
-    config, interpolation, folder
-  )
-  loop.train(
-    interpolation, later_programs=() if is_calibrated else later_programs
-  )
+  loop.train(interpolation)
   models = calibrate.interpolating_models(config, interpolation)
-  if not is_calibrated:
+  if not workdir.bias_path(folder).exists():
     calibrate.calibrate(config, models, folder / "calibrate")
   hosts.barrier("calibrated")
   _, retraining = workdir.retraining_stage(config, folder)

@@ -116,25 +116,6 @@ def collect(
   ]
 
 
-def compile_attention_sums(section: ConfigDict, model: Model) -> None:
-  """Compiles the program of `collect` for full batches.
-
-  Args:
-    section: config.calibration, which says what is collected, under which
-      conditions, and from how many samples.
-    model: a model, whose parameters may be shapes and dtypes alone.
-  """
-  experiment = model.experiment
-  all_conditions = conditions(section.lengths, experiment)
-  bound = dataset.widest([condition.width for condition in all_conditions])
-  count = min(BATCH_SIZE, section.samples)
-  batch = sample_batch(
-    experiment, model.seed, all_conditions[0], bound, 0, count
-  )
-  args = model.params, model.scaffold, batch, False
-  _sums.lower(model.mesh, experiment, section.quantity, *args).compile()
-
-
 def _collect_one(
   section: ConfigDict,
   model: Model,

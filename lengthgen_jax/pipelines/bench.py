@@ -29,7 +29,6 @@ from lengthgen_jax.pipelines import runs
 from lengthgen_jax.proofs import checker
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop, optimizer
-from lengthgen_jax.training.train_step import draw_batches, train_step
 
 EXAMPLES = 64  # at most so many are evaluated at once
 PROVED = pathlib.Path(checker.__file__).with_name("addition.npz")
@@ -137,10 +136,9 @@ def training_steps(
       for step_spec in experiment.step_specs:
         # The round stands for the step: which examples are drawn does not
         # change the time.
-        batches = draw_batches(spec, step_spec, jnp.int32(0), index)
         params, opt_state = learned
-        params, opt_state, _ = train_step(
-          spec, step_spec, params, opt_state, batches, scaffold
+        params, opt_state, _ = loop.train_step(
+          spec, step_spec, params, opt_state, 0, index, scaffold
         )
         learned = params, opt_state
       return learned
@@ -149,10 +147,10 @@ def training_steps(
 
   rows = 0  # of the decoder in a round
   for step_spec in experiment.step_specs:
-    shares = draw_batches(spec, step_spec, jnp.int32(0), jnp.int32(0))
-    rows += sum(
-      math.prod(batch.inputs.shape) for parts in shares for batch, _ in parts
-    )
+    for share in step_spec:
+      for part in share.parts:
+        batch, _ = loop.draw_batch(spec, share.head, part, 0, 0)
+        rows += math.prod(batch.inputs.shape)
   step = lambda: train((params, opt_state), rounds)
   return Case(
     "training step",

@@ -15,7 +15,6 @@ from ml_collections import ConfigDict
 
 import lengthgen_jax
 from lengthgen_jax import stopwatch
-from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config.files import config_hash
 from lengthgen_jax.construction import precision
 from lengthgen_jax.evaluation import measures
@@ -24,7 +23,6 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import run_figures, runs, workdir
 from lengthgen_jax.probes.figures import draw_precision
 from lengthgen_jax.results import figures, records, tables
-from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
@@ -38,8 +36,8 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     folder: the workdir.
 
   Raises:
-    UsageError: nothing was trained there, or with another config; a test does
-      not fit in memory; or results.jsonl cannot be read.
+    UsageError: nothing was trained there, or with another config; or
+      results.jsonl cannot be read.
   """
   rows, models, measured_rows = [], [], {}
   stages = workdir.trained_stages(config, folder)
@@ -174,7 +172,7 @@ def evaluate(
     samples stay in place of new ones.
 
   Raises:
-    UsageError: results.jsonl cannot be read, or a test does not fit in memory.
+    UsageError: results.jsonl cannot be read.
   """
   # A file that cannot be read is refused before anything is measured.
   records.read_results(folder / "results.jsonl")
@@ -202,34 +200,6 @@ def evaluate(
       " --config.eval.replace=True replaces them"
     )
   return merged
-
-
-def check_memory(
-  config: ConfigDict, run: loop.Run, longest: float = float("inf")
-) -> None:
-  """Checks that a device may be able to hold one example of every test of a
-  run's models.
-
-  Refused is what cannot fit for certain: one array of one layer's attention
-  must fit in the memory of a device, with the scaffold of the first seed.
-
-  Args:
-    config: the config of the run; its section `eval` names the tests.
-    run: the run, of which nothing need be trained yet.
-    longest: greater lengths are left out.
-
-  Raises:
-    UsageError: attention to an example takes more memory than there is, or
-      there is less than eval.memory_mb.
-  """
-  section = config.eval
-  model = Model(run.experiment, of_seed(run.scaffold, 0), params={})
-  specs = eval_specs(config, model, longest)
-  bound = int(min(section.frontier, longest))
-  if bound > 0:
-    specs += _specs(config, model, section.test_sets, [bound])
-  for spec in specs:
-    model.batch_size(spec)  # raises if an example cannot fit
 
 
 def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:

@@ -21,9 +21,8 @@ from lengthgen_jax.training import loop
 def training_seconds(log: pathlib.Path) -> float:
   """Returns the seconds that the chunks of a training took, with validation.
 
-  Where a training starts on a single device, the compilation of their program
-  is not counted; on several devices, and where it is resumed, it is. Steps that
-  were done again after an interruption count once.
+  The compilation of their program counts, and steps that were done again after
+  an interruption count once.
 
   Args:
     log: the path of the training's metrics.jsonl.

@@ -90,8 +90,9 @@ def _check_scaffold(
     longest = data_set.bound(len(data_set.lengths.buckets) - 1)
     alone.check_scaffold(longest, scaffold)
   task = experiment.task
+  frontier = [section.frontier] if section.frontier else []
   for test_set, length in itertools.product(
-    task.tested_sets(section), section.lengths
+    task.tested_sets(section), [*section.lengths, *frontier]
   ):
     for _, arguments in task.variants(test_set, section, length):
       width = experiment.test_width(length, arguments)

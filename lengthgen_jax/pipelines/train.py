@@ -7,7 +7,7 @@ import jax
 from jax.flatten_util import ravel_pytree
 from ml_collections import ConfigDict
 
-from lengthgen_jax import memory, rng
+from lengthgen_jax import rng
 from lengthgen_jax.construction import weights
 from lengthgen_jax.pipelines import evaluate, finetune, runs, workdir
 from lengthgen_jax.training import loop
@@ -21,16 +21,14 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     folder: the workdir.
 
   Raises:
-    UsageError: a field is not valid; the workdir is another run's, cannot be
-      written or has a damaged file; or memory is too small.
+    UsageError: a field is not valid; or the workdir is another run's, cannot
+      be written or has a damaged file.
     Interrupted: SIGTERM or SIGINT came and the run stopped; the same command,
       given again, resumes it.
   """
   training_run = runs.make_run(config, folder)
   finetune.check_config(config)
   initial = initial_parameters(config, training_run)
-  memory.check_training(training_run)
-  evaluate.check_memory(config, training_run)
   workdir.open_workdir(config, folder, "train")
   runs.print_closed_rows(training_run)
   loop.train(training_run, initial)

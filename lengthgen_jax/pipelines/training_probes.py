@@ -18,7 +18,6 @@ from lengthgen_jax.pipelines import attention_statistics
 from lengthgen_jax.probes.activations import Observation
 from lengthgen_jax.probes.registry import PROBES, measure
 from lengthgen_jax.training import loop
-from lengthgen_jax.training.train_step import TrainState
 
 ATTENTION_BYTES = 256 << 20  # most, of the scores and weights of a batch
 
@@ -79,7 +78,7 @@ def make_watcher(
   calibration: ConfigDict,
   experiment: Experiment,
   scaffold: dict,
-) -> Callable[[loop.Run, TrainState], list[dict]] | None:
+) -> Callable[[loop.Run, loop.TrainState], list[dict]] | None:
   """Returns the function that probes a run while it trains.
 
   Args:
@@ -115,7 +114,7 @@ def make_watcher(
     f" {' and for '.join(sorted(requirements))} alone; choose probe.every=0",
   )
 
-  def watch(run: loop.Run, states: TrainState) -> list[dict]:
+  def watch(run: loop.Run, states: loop.TrainState) -> list[dict]:
     rows, samples = [], section.samples
     # With the current parameters, not those that were best in validation.
     run_models = models(run, states, checkpoint="last")

@@ -40,9 +40,6 @@ class Checkpoints:
     self.folder = pathlib.Path(folder).absolute()
     self.seeds = list(map(int, seeds))
     self._args = ocp.args
-    handlers = ocp.handlers.DefaultCheckpointHandlerRegistry()
-    handlers.add("default", ocp.args.StandardSave)
-    handlers.add("default", ocp.args.StandardRestore)
     self._manager = ocp.CheckpointManager(
       self.folder,
       options=ocp.CheckpointManagerOptions(
@@ -51,7 +48,7 @@ class Checkpoints:
         cleanup_tmp_directories=writes,
         save_root_metadata=False,
       ),
-      handler_registry=handlers,
+      item_handlers=ocp.StandardCheckpointHandler(),
     )
 
   def steps(self) -> list[int]:
@@ -131,9 +128,8 @@ class Checkpoints:
       name: leaf if leaf.sharding else np.empty(leaf.shape, leaf.dtype)
       for name, leaf in leaves.items()
     }
-    arrays = self._manager.restore(
-      step, args=self._args.StandardRestore(target)
-    )
+    args = self._args.StandardRestore(target)
+    arrays = self._manager.restore(step, args=args)
     state = [
       arrays[name] if leaf.sharding else jax.device_put(arrays[name])
       for name, leaf in leaves.items()

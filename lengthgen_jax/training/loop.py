@@ -1,25 +1,82 @@
-"""This module is the loop of training: it runs chunks, logs, saves, stops and
-resumes."""
+"""Training, from top to bottom: a run and its state, a gradient step, a chunk
+of steps, and the loop around chunks.
+
+A gradient step trains one or more output heads: a share is the examples of one
+of them, in parts, batches of one static size each. A round is the steps until
+every head has had its turn; a chunk is many rounds, and validation at their
+end. An attempt is a training from new initial parameters. The functions up to
+`validate` are of one seed; `over_seeds` maps a chunk over all of them, and what
+becomes of each seed then is decided in Python.
+"""
 
 import contextlib
 import dataclasses
+import functools
+import itertools
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+from flax import struct
 
-from lengthgen_jax import compilation, hosts, stopwatch
+from lengthgen_jax import hosts, rng, stopwatch
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.training import train_step
+from lengthgen_jax.tasks import packing
+from lengthgen_jax.tasks.dataset import Part, StepSpec
+from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.log import Log, stop_signals
-from lengthgen_jax.training.mesh import SINGLE_DEVICE, AnyHostFlag, Mesh
-from lengthgen_jax.training.optimizer import TrainConfig
-from lengthgen_jax.training.train_step import Status, TrainSpec, TrainState
+from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
+from lengthgen_jax.training.optimizer import (
+  TrainConfig,
+  make_optimizer,
+  make_schedule,
+)
+
+# What the largest activations of a block may take on a CPU in a microbatch.
+CACHE_BYTES = 3 << 20
+
+# A run, and the state of its training.
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSpec:
+  """A TrainSpec is what compiled training depends on; it is hashable.
+
+  Attributes:
+    experiment: the tasks, data and model.
+    train: the optimizer, its schedule, and when a seed stops.
+    sparse_plan: the plan of attention along lines; None for dense attention.
+    mesh: the devices.
+  """
+
+  experiment: Experiment
+  train: TrainConfig
+  sparse_plan: SparsePlan | None = None
+  mesh: Mesh = SINGLE_DEVICE
+
+  @property
+  def steps_per_round(self) -> int:
+    """Returns the number of gradient steps of a round."""
+    return len(self.experiment.step_specs)
+
+  @property
+  def attempt_steps(self) -> int:
+    """Returns the number of gradient steps of an attempt: train.steps, rounded
+    up to whole rounds."""
+    return -(-self.train.steps // self.steps_per_round) * self.steps_per_round
+
+  @property
+  def chunk_rounds(self) -> int:
+    """Returns the number of rounds of a chunk."""
+    return max(self.train.chunk // self.steps_per_round, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,21 +84,17 @@ class Run:
   """A Run says what is trained, and where it is stored.
 
   Attributes:
-    experiment: the tasks, data and model.
-    train: the optimizer, the schedule, and when a seed stops.
+    experiment, train, sparse_plan, mesh: as in TrainSpec.
     seeds: the R seeds, which are trained together.
     scaffold: the bias by attention site, with a leading axis R or 1.
     folder: the folder of checkpoints and logs.
     save_every: the number of chunks between checkpoints.
     keep: the number of newest checkpoints that stay.
     report: function that prints a line of text.
-    replay: inputs to train on again, with a leading axis R; see
-      train_step.draw_batches.
-    sparse_plan: the plan of attention along lines; None for dense attention.
+    replay: inputs to train on again, with a leading axis R; see `draw_batch`.
     watch: function of the run and its states [R, ...] that returns rows for
       watched.jsonl; None for no probes during training.
     watch_every: the number of chunks between calls of `watch`.
-    mesh: the devices.
   """
 
   experiment: Experiment
@@ -54,13 +107,13 @@ class Run:
   report: Callable[[str], None]
   replay: dict | None = None
   sparse_plan: SparsePlan | None = None
-  watch: Callable[["Run", TrainState], list[dict]] | None = None
+  watch: Callable[["Run", "TrainState"], list[dict]] | None = None
   watch_every: int = 1
   mesh: Mesh = SINGLE_DEVICE
 
   @property
   def spec(self) -> TrainSpec:
-    """Returns what the run's compiled training steps depend on."""
+    """Returns what the run's compiled training depends on."""
     return TrainSpec(self.experiment, self.train, self.sparse_plan, self.mesh)
 
   def open_checkpoints(self, writes: bool = False) -> Checkpoints:
@@ -68,153 +121,583 @@ class Run:
     folder = self.folder / "checkpoints"
     return Checkpoints(folder, self.keep, self.seeds, writes)
 
-  @property
-  def seed_R(self) -> jax.Array:
-    """Returns the seeds as an array [R]."""
-    return jnp.array(self.seeds, jnp.int32)
 
-  @property
-  def abstract_states(self) -> TrainState:
-    """Returns the shapes and dtypes of the states [R, ...]."""
-    return train_step.init_seeds.eval_shape(self.spec, self.seed_R)
+class TrainState(struct.PyTreeNode):
+  """A TrainState is the state of one seed's training, or of R seeds with a
+  leading axis R, as checkpoints hold it.
+
+  Attributes:
+    step: int32, the number of gradient steps, summed over all attempts.
+    attempt: int32, the number of restarts with other initial parameters.
+    attempt_start: int32, the step at which this attempt began.
+    params, opt_state: the parameters and the optimizer's state.
+    done: bool, whether training has ended: at the target exact match, after the
+      last step, or because the seed diverged.
+    diverged: bool, whether the loss or the parameters became non-finite; the
+      parameters are then those before that chunk.
+    stopped_at: int32, the step at which the seed reached the target or
+      diverged, -1 if it has done neither.
+    best_em: float32, the main task's best exact match in validation, over all
+      attempts, without the chunks that diverged; -1 before any other.
+    best_step: int32, the step of that validation.
+    best_params: the parameters at that step.
+  """
+
+  step: Any
+  attempt: Any
+  attempt_start: Any
+  params: dict
+  opt_state: optax.OptState
+  done: Any
+  diverged: Any
+  stopped_at: Any
+  best_em: Any
+  best_step: Any
+  best_params: dict
+
+
+@partial(jax.jit, static_argnums=0)
+def init_state(
+  spec: TrainSpec,
+  seed: jax.Array | int,
+  attempt: jax.Array | int = 0,
+  params: dict | None = None,
+) -> TrainState:
+  """Returns a seed's state before the first step, with an attempt's parameters,
+  or with `params` where they are given."""
+  if params is None:
+    params = spec.experiment.init(seed, attempt)
+  return TrainState(
+    step=jnp.int32(0),
+    attempt=jnp.int32(attempt),
+    attempt_start=jnp.int32(0),
+    params=params,
+    opt_state=make_optimizer(spec.train).init(params),
+    done=jnp.array(False),
+    diverged=jnp.array(False),
+    stopped_at=jnp.int32(-1),
+    best_em=jnp.float32(-1.0),
+    best_step=jnp.int32(0),
+    best_params=params,
+  )
+
+
+# A gradient step.
+
+
+def draw_batch(
+  spec: TrainSpec,
+  head: str,
+  part: Part,
+  seed: jax.Array | int,
+  step: jax.Array | int,
+  replay: dict | None = None,
+) -> tuple[Batch, rng.Noise]:
+  """Draws a part of a head's examples of a gradient step, and their noise
+  (dropout, random positions and counts): a function of seed and step.
+
+  Args:
+    spec, head, part: static arguments; the others are traced.
+    seed, step: the seed, and the number of gradient steps before this one.
+    replay: inputs from which a fraction (train.replay_share) of the main task's
+      examples is drawn: "items" [n, operands, longest] and "lengths" [n,
+      operands], of which only the first "count" are valid; or None.
+  """
+  experiment, index = spec.experiment, spec.experiment.heads.index(head)
+  data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
+  width_index = step // spec.steps_per_round  # every round has the next width
+  batch = experiment.sample(data_key, head, part, width_index)
+  if replay is not None and index == 0:
+    count = int(spec.train.replay_share * part.count)
+    replay_key = jax.random.fold_in(data_key, count)
+    batch = experiment.data[0].with_replay(
+      batch, replay, replay_key, count, width_index
+    )
+  key = jax.random.fold_in(rng.stream(seed, "dropout"), step)
+  key = jax.random.fold_in(jax.random.fold_in(key, index), part.bucket)
+  noise = rng.Noise(key, jnp.arange(len(batch.inputs)))
+  return spec.mesh.shard_batch(batch), noise
+
+
+def loss(
+  params: dict,
+  spec: TrainSpec,
+  scaffold: dict,
+  head: str,
+  batch: Batch,
+  noise: rng.Noise,
+) -> jax.Array:
+  """Returns the cross-entropy (nats) summed over the scored tokens, with the
+  noise of training; `scaffold` is the bias of one seed by site."""
+  logits, _ = spec.experiment.apply(
+    params, scaffold, batch, head, noise, spec.sparse_plan
+  )
+  nats = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target)
+  return (nats * batch.weight).sum()
+
+
+def num_microbatches(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
+  """Returns the number of equal microbatches that a batch is split into.
+
+  On a CPU a block's largest activations in a microbatch should fit in the
+  cache, because the step would wait for memory otherwise. A batch is not split
+  on accelerators, or if the devices along `data` do not divide it.
+  """
+  if jax.default_backend() != "cpu":
+    return 1
+  examples, shards = len(batch.inputs), spec.mesh.shape[1]
+  per_shard = examples // shards if examples % shards == 0 else 1
+  example_bytes = spec.experiment.activation_bytes(
+    batch, scaffold, spec.sparse_plan
+  )
+  most_examples = max(CACHE_BYTES // example_bytes, 1)
+  return next(
+    count
+    for count in range(1, per_shard + 1)
+    if per_shard % count == 0 and per_shard // count <= most_examples
+  )
+
+
+def loss_and_grads(
+  params: dict,
+  spec: TrainSpec,
+  scaffold: dict,
+  head: str,
+  batch: Batch,
+  noise: rng.Noise,
+) -> tuple[jax.Array, dict]:
+  """Returns `loss` and its gradient, summed over microbatches."""
+  count = num_microbatches(spec, batch, scaffold)
+  if count == 1:
+    return jax.value_and_grad(loss)(params, spec, scaffold, head, batch, noise)
+
+  def add_microbatch(sums: tuple, i: jax.Array) -> tuple[tuple, None]:
+    # Strided, so that an axis that a mesh splits stays split.
+    take = lambda x: x.reshape(-1, count, *x.shape[1:])[:, i]
+    part, part_noise = packing.take(batch, take), noise.take(take)
+    part_sums = jax.value_and_grad(loss)(
+      params, spec, scaffold, head, part, part_noise
+    )
+    return jax.tree.map(jnp.add, sums, part_sums), None
+
+  dtype = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+  zeros = jnp.zeros((), dtype), jax.tree.map(jnp.zeros_like, params)
+  sums, _ = jax.lax.scan(add_microbatch, zeros, jnp.arange(count))
+  return sums
+
+
+def train_step(
+  spec: TrainSpec,
+  step_spec: StepSpec,
+  params: dict,
+  opt_state: optax.OptState,
+  seed: jax.Array | int,
+  step: jax.Array | int,
+  scaffold: dict,
+  replay: dict | None = None,
+) -> tuple[dict, optax.OptState, jax.Array]:
+  """Takes a gradient step of the weighted sum of the shares' mean losses.
+
+  Args:
+    spec, step_spec: static arguments; the others are traced.
+    params, opt_state: the parameters and the optimizer's state before the step.
+    seed, step, replay: as in `draw_batch`.
+    scaffold: the attention bias of this seed, by site.
+
+  Returns:
+    The parameters and the optimizer's state after the step, and each share's
+    mean loss before it [shares] (nats per scored token).
+  """
+  add = partial(jax.tree.map, jnp.add)
+  losses, grads = [], []
+  for share in step_spec:
+    sums = []
+    for part in share.parts:
+      batch, noise = draw_batch(spec, share.head, part, seed, step, replay)
+      part_sums = loss_and_grads(
+        params, spec, scaffold, share.head, batch, noise
+      )
+      sums.append((batch.weight.sum(), *part_sums))
+    token_count, loss_sum, share_grads = functools.reduce(add, sums)
+    losses.append(loss_sum / token_count)
+    scale = share.weight / token_count.astype(loss_sum.dtype)
+    grads.append(jax.tree.map(partial(jnp.multiply, scale), share_grads))
+  params, opt_state = update(
+    spec, step_spec, params, opt_state, functools.reduce(add, grads)
+  )
+  return params, opt_state, jnp.stack(losses)
+
+
+def update(
+  spec: TrainSpec,
+  step_spec: StepSpec,
+  params: dict,
+  opt_state: optax.OptState,
+  grads: dict,
+) -> tuple[dict, optax.OptState]:
+  """Returns parameters and optimizer state after an update by gradients.
+
+  The parameters and moments of heads that the step does not train are left
+  unchanged. Adam's step count is shared by all parameters.
+  """
+  updates, new_opt_state = make_optimizer(spec.train).update(
+    grads, opt_state, params
+  )
+  new_params = optax.apply_updates(params, updates)
+  idle = spec.experiment.idle_params(step_spec)
+
+  def choose(path: tuple, old: jax.Array, new: jax.Array) -> jax.Array:
+    return old if {getattr(key, "key", "") for key in path} & idle else new
+
+  return jax.tree_util.tree_map_with_path(
+    choose, (params, opt_state), (new_params, new_opt_state)
+  )
+
+
+# A chunk of gradient steps.
+
+
+class Metrics(NamedTuple):
+  """Metrics are those of a seed in a chunk; if it was done before, its loss is
+  NaN.
+
+  Attributes:
+    loss: [heads], the mean training loss (nats per scored token).
+    em: [heads], the exact match, a fraction, on held-out examples of training
+      lengths at the end of the chunk.
+    is_finite: whether all parameters are finite.
+  """
+
+  loss: Any
+  em: Any
+  is_finite: Any
+
+
+def train_chunk(
+  spec: TrainSpec, inputs: tuple
+) -> tuple[dict, optax.OptState, Metrics]:
+  """Trains a seed for some rounds, and validates it.
+
+  Args:
+    spec: a static argument.
+    inputs: (parameters, state of the optimizer, seed, number of its gradient
+      steps so far, number of rounds, number of widths to validate, scaffold,
+      replay); both numbers are 0 for a seed that is done.
+
+  Returns:
+    The parameters, the state of the optimizer, and the metrics.
+  """
+  params, opt_state, seed, first_step, rounds, widths, scaffold, replay = inputs
+  experiment = spec.experiment
+  # The heads that each step of a round trains.
+  heads = [
+    np.array([experiment.heads.index(share.head) for share in step_spec])
+    for step_spec in experiment.step_specs
+  ]
+
+  def train_round(i: jax.Array, carry: tuple) -> tuple:
+    params, opt_state, loss_sums = carry
+    for k, step_spec in enumerate(experiment.step_specs):
+      step = first_step + i * spec.steps_per_round + k
+      params, opt_state, losses = train_step(
+        spec, step_spec, params, opt_state, seed, step, scaffold, replay
+      )
+      loss_sums = loss_sums.at[heads[k]].add(losses)
+    return params, opt_state, loss_sums
+
+  zeros = jnp.zeros(len(experiment.heads))
+  params, opt_state, loss_sums = jax.lax.fori_loop(
+    0, rounds, train_round, (params, opt_state, zeros)
+  )
+  step = first_step + rounds * spec.steps_per_round
+  leaves = [jnp.isfinite(x).all() for x in jax.tree.leaves(params)]
+  metrics = Metrics(
+    loss=loss_sums / (rounds * np.bincount(np.concatenate(heads))),
+    em=validate(spec, params, seed, step, scaffold, widths),
+    is_finite=jnp.stack(leaves).all(),
+  )
+  return params, opt_state, metrics
+
+
+def validate(
+  spec: TrainSpec,
+  params: dict,
+  seed: jax.Array,
+  step: jax.Array,
+  scaffold: dict,
+  widths: jax.Array | int,
+) -> jax.Array:
+  """Returns each head's exact match [heads], a fraction, on held-out examples:
+  the mean over all widths of training, if `widths` is their number."""
+  experiment = spec.experiment
+  key = jax.random.fold_in(rng.stream(seed, "eval"), step)
+
+  def add_width(width_index: jax.Array, em: jax.Array) -> jax.Array:
+    means, width_key = [], jax.random.fold_in(key, width_index)
+    for share in experiment.validation:
+      exact = []
+      for part in share.parts:
+        batch = spec.mesh.shard_batch(
+          experiment.sample(
+            width_key, share.head, part, width_index, held_out=True
+          )
+        )
+        args = params, scaffold, batch, share.head, spec.sparse_plan
+        exact.append(experiment.matches(*args)[1])
+      means.append(jnp.concatenate(exact).mean(dtype=jnp.float32))
+    return em + jnp.stack(means)
+
+  zeros = jnp.zeros(len(experiment.heads), jnp.float32)
+  em = jax.lax.fori_loop(0, widths, add_width, zeros)
+  return em / experiment.num_widths
+
+
+# All seeds.
+
+
+@functools.cache
+def over_seeds(function: Callable[[TrainSpec, Any], Any], spec: TrainSpec):
+  """Returns, compiled, a function of the stacked inputs [R, ...] of R seeds:
+  `function` of the spec and a seed's inputs, for every seed.
+
+  Seeds are split over the devices along `seed`; those of a device are trained
+  side by side or one after the other, as train.seed_axis says.
+  """
+  of_seed = partial(function, spec)
+  of_seeds = partial(jax.lax.map, of_seed)
+  if spec.train.seed_axis == "vmap":
+    of_seeds = jax.vmap(of_seed)
+  return jax.jit(spec.mesh.shard_map_seeds(of_seeds))
+
+
+def select(spec: TrainSpec, inputs: tuple[jax.Array, Any, Any]) -> Any:
+  """Returns one of two pytrees: the first if the condition holds."""
+  condition, on_true, on_false = inputs
+  return jax.tree.map(partial(jnp.where, condition), on_true, on_false)
+
+
+def choose(
+  spec: TrainSpec, mask_R: np.ndarray, on_true: Any, on_false: Any
+) -> Any:
+  """Returns, of two pytrees [R, ...], each seed's part of the first where the
+  mask is set, else of the second."""
+  if mask_R.all():
+    return on_true
+  if not mask_R.any():
+    return on_false
+  return over_seeds(select, spec)((mask_R, on_true, on_false))
+
+
+def init_seeds(
+  spec: TrainSpec,
+  seeds: Sequence[int],
+  attempts: Sequence[int] = (),
+  initial: Sequence[dict] = (),
+) -> TrainState:
+  """Returns the states [R, ...] before the first step, on the spec's devices.
+
+  They are computed on one device, so that they are the same to the last bit
+  whatever the mesh.
+
+  Args:
+    spec: the spec.
+    seeds: the R seeds.
+    attempts: the number of each seed's attempt; the first by default.
+    initial: the parameters of each seed; random ones by default.
+  """
+  on_one = dataclasses.replace(spec, mesh=SINGLE_DEVICE)
+  states = [
+    init_state(on_one, seed, attempt, params)
+    for seed, attempt, params in itertools.zip_longest(
+      seeds, attempts or [0] * len(seeds), initial
+    )
+  ]
+  stacked = jax.tree.map(lambda *x: np.stack(x), *jax.device_get(states))
+  return spec.mesh.shard_seeds(stacked)
+
+
+def abstract_states(run: Run) -> TrainState:
+  """Returns the shapes and dtypes of the states [R, ...]."""
+  state = init_state.eval_shape(run.spec, 0)
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((len(run.seeds), *x.shape), x.dtype), state
+  )
+
+
+def read_numbers(mesh: Mesh, states: TrainState) -> TrainState:
+  """Returns states whose fields but the parameters and the optimizer's state
+  are numpy arrays, on every host."""
+  names = "params", "opt_state", "best_params"
+  numbers = mesh.gather(states.replace(**dict.fromkeys(names)))
+  large = {name: getattr(states, name) for name in names}
+  return jax.device_get(numbers).replace(**large)
+
+
+def end_chunk(
+  spec: TrainSpec,
+  states: TrainState,
+  step: np.ndarray,
+  params: dict,
+  opt_state: optax.OptState,
+  metrics: Metrics,
+) -> TrainState:
+  """Returns the states [R, ...] after a chunk, from those before it and its
+  results.
+
+  If the loss or the parameters are not finite, the parameters and the
+  optimizer's state of before the chunk stay, and the seed is done. It is also
+  done if it has reached the target, or at the end of its attempt. `step` [R] is
+  the step at the end of the chunk.
+  """
+  em = metrics.em[:, 0]
+  # A chunk of no steps (train.steps=0) has NaN as its loss, and may be sound.
+  has_loss = np.isfinite(metrics.loss).all(axis=1) | (step == states.step)
+  is_sound = states.done | (has_loss & metrics.is_finite)
+  is_valid = is_sound & ~states.done
+  is_better = is_valid & (em > states.best_em)
+  reached = is_valid & (em >= spec.train.target_exact_match)
+  used_up = step - states.attempt_start >= spec.attempt_steps
+  params, opt_state = choose(
+    spec, is_sound, (params, opt_state), (states.params, states.opt_state)
+  )
+  return states.replace(
+    step=step,
+    params=params,
+    opt_state=opt_state,
+    done=states.done | ~is_sound | reached | used_up,
+    diverged=states.diverged | ~is_sound,
+    stopped_at=np.where(~is_sound | reached, step, states.stopped_at),
+    best_em=np.where(is_better, em, states.best_em),
+    best_step=np.where(is_better, step, states.best_step),
+    best_params=choose(spec, is_better, params, states.best_params),
+  )
+
+
+def report_ended(run: Run, before: TrainState, states: TrainState) -> None:
+  """Reports the seeds that diverged or reached the target in a chunk."""
+  for r in np.flatnonzero(states.done & ~before.done):
+    where = f"at step {states.stopped_at[r]}"
+    if states.diverged[r]:
+      run.report(
+        f"seed {run.seeds[r]}: loss or parameters are not finite {where}; back"
+        " to the last finite ones (try a lower train.learning_rate)"
+      )
+    elif states.stopped_at[r] >= 0:  # otherwise all its steps are used up
+      run.report(
+        f"seed {run.seeds[r]}: target reached {where}"
+        f" (EM {100 * states.best_em[r]:.1f} %)"
+      )
+
+
+def restart_failed(run: Run, states: TrainState) -> TrainState:
+  """Returns the states, of which those that failed begin their next attempt, if
+  they have one.
+
+  A seed has failed if it diverged, or if it used up its steps and its best
+  exact match is below train.restart_below.
+  """
+  limit = run.train.restart_below
+  is_short = (states.stopped_at < 0) & (states.best_em < limit)
+  failed = states.done & (states.diverged | is_short)
+  failed &= states.attempt < run.train.restarts
+  if not failed.any():
+    return states
+  for r in np.flatnonzero(failed):
+    em = 100 * max(float(states.best_em[r]), 0.0)  # -1 before any
+    reason = f"train.restart_below={limit}"
+    if states.diverged[r]:
+      reason = "diverged"
+    run.report(
+      f"seed {run.seeds[r]}: best EM {em:.1f} % by step {states.step[r]},"
+      f" {reason}; starts again from other parameters"
+    )
+  fresh = init_seeds(run.spec, run.seeds, [*states.attempt + failed])
+  learning = lambda states: (states.params, states.opt_state)
+  params, opt_state = choose(
+    run.spec, failed, learning(fresh), learning(states)
+  )
+  return states.replace(
+    params=params,
+    opt_state=opt_state,
+    attempt=states.attempt + failed,
+    attempt_start=np.where(failed, states.step, states.attempt_start),
+    done=states.done & ~failed,
+    diverged=states.diverged & ~failed,
+    stopped_at=np.where(failed, -1, states.stopped_at),
+  )
+
+
+# The loop.
 
 
 @stopwatch.phase("training")
-def train(
-  run: Run,
-  initial: Sequence[dict] | None = None,
-  later_programs: Iterable[object] = (),
-) -> TrainState:
+def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
   """Trains until all seeds are done, resuming from the newest checkpoint that
-  can be restored.
-
-  The status of a chunk is read when the next one has been dispatched, so that
-  devices do not wait, or before the states are saved if that is earlier. It is
-  harmless to read it late, because a seed that is done stays as it is until it
-  starts again.
+  can be restored; returns the final states [R, ...].
 
   Args:
     run: what is trained and where it is stored.
     initial: per seed, parameters to start from instead of fresh ones.
-    later_programs: an iterator that compiles programs for later use, on another
-      thread; see `compilation.compile_in_background`.
-
-  Returns:
-    The final states [R, ...].
 
   Raises:
     Interrupted: after SIGTERM or SIGINT, once the states are saved.
     UsageError: a checkpoint is another run's.
   """
-  spec, seed_R = run.spec, run.seed_R
+  spec, count = run.spec, len(run.seeds)
   with contextlib.ExitStack() as stack:
     checkpoints = stack.enter_context(
       contextlib.closing(run.open_checkpoints(writes=True))
     )
-    stack.enter_context(compilation.compile_in_background(later_programs))
-    states, saved_steps = restore_or_init(run, checkpoints, initial)
-    progress = Progress(
-      run, jax.device_get(train_step.without_params(run.mesh, states))
+    abstract = run.mesh.shard_shapes(abstract_states(run))
+    last_step, states = checkpoints.restore(abstract, report=run.report)
+    if states is None:
+      states = init_seeds(spec, run.seeds, initial=initial or ())
+    else:
+      run.report(f"resumed at step {last_step}")
+    states = read_numbers(run.mesh, states)
+    log = Log(
+      run.folder,
+      run.experiment.heads,
+      make_schedule(run.train),
+      spec.attempt_steps,
+      dict(zip(run.seeds, states.step.tolist(), strict=True)),
     )
-    log = Log(spec, run.seeds, run.folder, progress.steps)
     stack.enter_context(contextlib.closing(log))
     signals = stack.enter_context(stop_signals())
-    any_host_stops = AnyHostFlag(run.mesh)
-
-    def log_and_restart(
-      status: Status | None, states: TrainState
-    ) -> TrainState:
-      """Logs the status of a chunk, and restarts the seeds that failed."""
-      if status is not None:
-        status = jax.device_get(status)
-        log.write(status)
-        progress.update(status.state)
-      failed_R = progress.pop_failed()
-      if failed_R.any():
-        states = train_step.restart_seeds(spec, states, seed_R, failed_R)
-      return states
-
-    def save(states: TrainState) -> list[int]:
-      """Saves the states unless they are saved already; returns the steps of
-      all seeds."""
-      if progress.steps != saved_steps:
-        checkpoints.save(max(progress.steps), states)
-      return progress.steps
-
-    chunk_count = max(progress.steps) // spec.chunk_steps
-    states, unlogged = log_and_restart(None, states), None
-    while not progress.done.all():
-      states, status = train_step.train_unfinished_seeds(
-        spec,
-        states,
-        seed_R,
-        run.scaffold,
-        progress.done,
-        spec.chunk_rounds,
-        run.replay,
+    scaffold = jax.tree.map(
+      lambda x: jnp.broadcast_to(x, (count, *x.shape[1:])), run.scaffold
+    )
+    chunk_count = max(states.step) // (spec.chunk_rounds * spec.steps_per_round)
+    while not states.done.all():
+      steps_left = states.attempt_start + spec.attempt_steps - states.step
+      rounds = np.minimum(spec.chunk_rounds, steps_left // spec.steps_per_round)
+      rounds *= ~states.done
+      widths = ~states.done * np.int32(run.experiment.num_widths)
+      params, opt_state, metrics = over_seeds(train_chunk, spec)(
+        (states.params, states.opt_state, np.array(run.seeds, np.int32))
+        + (states.step, rounds, widths, scaffold, run.replay)
       )
+      metrics = jax.device_get(run.mesh.gather(metrics))
+      before, step = states, states.step + rounds * spec.steps_per_round
+      states = end_chunk(spec, before, step, params, opt_state, metrics)
+      log.write(states, metrics)
+      report_ended(run, before, states)
+      states = restart_failed(run, states)
       chunk_count += 1
-      states, unlogged = log_and_restart(unlogged, states), status
       if run.watch is not None and chunk_count % run.watch_every == 0:
         log.write_watched(run.watch(run, run.mesh.gather(states)))
-      stop = any_host_stops(bool(signals))
-      if chunk_count % run.save_every == 0 or stop:
-        states, unlogged = log_and_restart(unlogged, states), None
-        saved_steps = save(states)
+      stop = hosts.any_host(bool(signals))
+      if stop or states.done.all() or chunk_count % run.save_every == 0:
+        checkpoints.save(int(max(states.step)), states)
       if stop:
-        farthest = int(np.argmax(progress.steps))
-        step, state = progress.steps[farthest], progress.state
-        attempt_start = int(state.attempt_start[farthest])
-        if progress.attempt[farthest] > state.attempt[farthest]:
-          attempt_start = step  # the seed was just restarted
+        r = int(np.argmax(states.step))
+        last_step = states.attempt_start[r] + spec.attempt_steps
         raise Interrupted(
-          f"stopped at step {step} of {attempt_start + spec.attempt_steps},"
-          " saved; the same command goes on from there"
+          f"stopped at step {states.step[r]} of {last_step}, saved; the same"
+          " command goes on from there"
         )
-    states = log_and_restart(unlogged, states)
-    save(states)
   hosts.barrier("trained")
   return states
-
-
-def restore_or_init(
-  run: Run, checkpoints: Checkpoints, initial: Sequence[dict] | None
-) -> tuple[TrainState, list[int] | None]:
-  """Returns the states [R, ...] to start from, on the run's devices.
-
-  Args:
-    run, initial: as in `train`.
-    checkpoints: those of the run.
-
-  Returns:
-    The states, and the step of each seed in the checkpoint that they are from;
-    None without a checkpoint.
-  """
-  abstract = run.mesh.shard_shapes(run.abstract_states)
-  step, states = checkpoints.restore(abstract, report=run.report)
-  if states is not None:
-    run.report(f"resumed at step {step}")
-    step_R = jax.device_get(train_step.without_params(run.mesh, states)).step
-    return states, step_R.tolist()
-  with compilation.compile_in_background(_compile_steps(run)):
-    if initial is None:
-      states = train_step.init_seeds(run.spec, run.seed_R)
-    else:
-      # This way no program that draws parameters is compiled.
-      stack = lambda fresh, *x: jnp.stack(x).astype(fresh.dtype)
-      params = jax.tree.map(stack, run.abstract_states.params, *initial)
-      states = train_step.init_seeds(run.spec, run.seed_R, params)
-  return run.mesh.shard_seeds(states), None
-
-
-def _compile_steps(run: Run) -> Iterator[None]:
-  """Returns an iterator for `compile_in_background`, whose only step compiles
-  the program of a chunk; it has no step for a mesh, whose shardings are known
-  only from the arrays."""
-  if run.mesh.jax_mesh is None:
-    yield train_step.compile_train_seeds(
-      run.spec, run.seed_R, run.scaffold, run.replay
-    )
 
 
 def load(run: Run, checkpoint: str) -> TrainState:
@@ -233,74 +716,10 @@ def load(run: Run, checkpoint: str) -> TrainState:
   step = int(checkpoint) if checkpoint.isdigit() else None
   with contextlib.closing(run.open_checkpoints()) as checkpoints:
     _, states = checkpoints.restore(
-      run.abstract_states, step=step, report=run.report
+      abstract_states(run), step=step, report=run.report
     )
   check(
     states is not None,
     f"no checkpoint in {run.folder}: train it first (--mode=train)",
   )
   return states
-
-
-class Progress:
-  """Progress is what the host knows of the seeds: which are done or failed.
-
-  Attributes:
-    state: the states [R] without parameters, as last read.
-    done: [R] bool, whether a seed trains no more.
-    attempt: [R], the newest attempt that was started; the state of a seed that
-      was just restarted is behind by one until it is read again.
-  """
-
-  def __init__(self, run: Run, state: TrainState):
-    """Starts from the states of a checkpoint, or fresh ones."""
-    self.run, self.state = run, state
-    self.done, self.attempt = np.array(state.done), np.array(state.attempt)
-
-  @property
-  def steps(self) -> list[int]:
-    """Returns the gradient steps that every seed has done."""
-    return self.state.step.tolist()
-
-  def update(self, state: TrainState) -> None:
-    """Takes the states after a chunk, and reports the seeds that diverged or
-    reached the target in it."""
-    done = np.asarray(state.done) & (state.attempt == self.attempt)
-    ended = np.flatnonzero(done & ~self.done)
-    self.state, self.done = state, done
-    for r in ended:
-      seed, step = self.run.seeds[r], int(state.stopped_at[r])
-      if state.diverged[r]:
-        self.run.report(
-          f"seed {seed}: loss or parameters are not finite at step {step}; back"
-          " to the last finite ones (try a lower train.learning_rate)"
-        )
-      elif step >= 0:  # otherwise all its steps are used up
-        self.run.report(
-          f"seed {seed}: target reached at step {step}"
-          f" (EM {100 * float(state.best_em[r]):.1f} %)"
-        )
-
-  def pop_failed(self) -> np.ndarray:
-    """Returns which seeds [R] have failed and have another attempt.
-
-    A seed has failed if it diverged, or if it used up its steps and its best
-    exact match is below train.restart_below. From then on it counts as started
-    again.
-    """
-    state, train = self.state, self.run.train
-    fits = np.asarray(state.best_em) >= train.restart_below
-    failed = np.asarray(state.diverged) | ((state.stopped_at < 0) & ~fits)
-    failed &= self.done & (state.attempt < train.restarts)
-    self.attempt += failed
-    self.done &= ~failed
-    for r in np.flatnonzero(failed):
-      em = 100 * max(float(state.best_em[r]), 0.0)  # -1 before any
-      reason = f"train.restart_below={train.restart_below}"
-      if state.diverged[r]:
-        reason = "diverged"
-      self.run.report(
-        f"seed {self.run.seeds[r]}: best EM {em:.1f} % by step {state.step[r]},"
-        f" {reason}; starts again from other parameters"
-      )
-    return failed

@@ -10,6 +10,7 @@ draws its own part of it: the mesh changes results by rounding alone.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -124,7 +125,7 @@ class Mesh:
   def shard_seeds(self, tree: Any) -> Any:
     """Splits arrays [R, ...], the same on every host, over `seed`."""
     if self.jax_mesh is None:
-      return tree
+      return jax.device_put(tree)
     sharding = self._sharding(SEED)
 
     def shard(x: Any) -> jax.Array:
@@ -136,23 +137,13 @@ class Mesh:
     return jax.tree.map(shard, tree)
 
   def gather(self, tree: Any) -> Any:
-    """Returns arrays that every host can read whole."""
+    """Returns arrays that every host can read whole; numpy arrays stay as they
+    are."""
     if self.jax_mesh is None:
       return tree
-    return multihost_utils.process_allgather(tree, tiled=True)
-
-  def any_host(self, flag: bool) -> jax.Array:
-    """Returns whether any host has the flag set, without waiting for the
-    result.
-
-    This is for a mesh of several devices, and a collective operation: every
-    host must call it as often as the others.
-    """
-    sharding, host_flag = self._sharding((SEED, DATA)), np.array([flag])
-    flags = jax.make_array_from_callback(
-      (self.size,), sharding, lambda _: host_flag
-    )
-    return jax.jit(jnp.any, out_shardings=self._sharding())(flags)
+    gather = partial(multihost_utils.process_allgather, tiled=True)
+    is_split = lambda x: isinstance(x, jax.Array)
+    return jax.tree.map(lambda x: gather(x) if is_split(x) else x, tree)
 
   def _sharding(self, *spec: str | tuple[str, ...]) -> NamedSharding:
     """Returns the sharding of an array whose leading axes are split over these
@@ -162,26 +153,6 @@ class Mesh:
 
 
 SINGLE_DEVICE = Mesh()
-
-
-class AnyHostFlag:
-  """An AnyHostFlag tells every host whether any host sets a flag.
-
-  Each learns of it one call later, all of them at the same call. A call waits
-  for the others only until all have made the call before it.
-  """
-
-  def __init__(self, mesh: Mesh):
-    self.mesh = mesh
-    self._pending: jax.Array | bool = False
-
-  def __call__(self, flag: bool) -> bool:
-    """Sets this host's flag; returns the result of the call before or, on one
-    host, of this one."""
-    if not hosts.is_multihost():
-      return flag
-    previous, self._pending = self._pending, self.mesh.any_host(flag)
-    return bool(previous)
 
 
 def make(shape: Sequence[int], seeds: Sequence[int], batch: int) -> Mesh:
