@@ -36,7 +36,6 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 from tiny import get_config  # noqa: E402
 
-from lengthgen_jax.certify import logits, running_sums, survey  # noqa: E402
 from lengthgen_jax.drawing import plt  # noqa: E402
 from lengthgen_jax.pipelines import runs  # noqa: E402
 from lengthgen_jax.training import loop  # noqa: E402
@@ -44,11 +43,6 @@ from lengthgen_jax.training import loop  # noqa: E402
 # If the process has more bytes than this after a file of tests, compiled
 # programs are freed.
 MEMORY = 1.2e9
-
-# The tests measure rounding on fewer rows, which say as much of small models,
-# and pad inputs and contexts less, because theirs are narrow and few.
-survey.DENSE_ROWS, running_sums.ROUNDING_SAMPLES = 1_000, 50
-survey.WIDTH_MULTIPLE, logits.ROW_SIZES = 8, (1 << 7, 1 << 11, 1 << 15)
 
 # Figures have few pixels; with a tight bounding box they would be drawn twice.
 plt.rcParams.update({"savefig.dpi": 40, "savefig.bbox": None})
@@ -61,15 +55,12 @@ LONGEST = (
   "checker",
   "pretrained",
   "golden",
-  "receptive_fields",
   "hosts",
   "evaluation",
   "papers",
   "mesh",
   "train_step",
   "register",
-  "certificate_assumptions",
-  "rounding",
   "certify",
   "test_sets",
   "probe",
