@@ -28,16 +28,16 @@ from lengthgen_jax.tasks import dataset
 
 # All batches are padded to one width, so that a form has one program.
 WIDEST, WIDEST_GRID = 52, (36, 5)
-LARGEST_LIMIT = 30  # of row classes; draws whose lines lead farther are left out
+LARGEST_LIMIT = (
+  30  # of row classes; draws whose lines lead farther are left out
+)
 INPUTS, LINES = 4, 3  # of a batch; of a head, at most
 TOLERANCE = 1e-3  # of margins, beside the bound, relative to the largest logit
 BASE = {"model.num_decoder_layers": 2, "model.num_encoder_layers": 0}
 BASE |= {"positions.kind": "none", "copying.alphabet": 3, "modular.p": 3}
 BASE |= {"dyck.brackets": "()[]", "dyck.bound": 2, "permutations.group": "S3"}
-FAMILIES, SEGMENTS = (
-  ("encoder_decoder", "decoder_only"),
-  {"positions.segments": True},
-)
+FAMILIES = "encoder_decoder", "decoder_only"
+SEGMENTS = {"positions.segments": True}
 
 
 def cyclic(period, anchor):
@@ -77,60 +77,58 @@ def form_of(index):
   return experiment, program, settings, table
 
 
+def random_line(rng, task, keys, reach, wildness):
+  """Returns the first five fields of a line to one of the segments `keys`: most
+  are like those that calibration finds, and some intercepts as large as
+  `reach`; with a probability of `wildness` it is any line at all."""
+  axes, output = task.axes, task.target_segment
+  pick = lambda *choices: int(rng.choice(choices))
+  row, key, anchor = output, pick(*keys), LEFT
+  slope, c = np.ones(axes, int), rng.choice([0, 0, 1, -1], axes)
+  if key > output:
+    slope, c = 0 * slope, 0 * c
+  elif key == output:
+    c[-1] = -pick(0, 1, 1, 2) if axes == 1 else c[-1]
+    c[:-1] = -pick(0, 0, 1)
+  elif axes > 1:  # a has no rows, b no columns
+    anchor, slope, c = RIGHT, np.array([key, 1 - key]), c * [0, 1 - key]
+  else:
+    anchor = pick(LEFT, RIGHT, RIGHT)
+    along = (anchor == LEFT) == (task.anchor == "left")
+    slope *= pick(0, 1, 1, 1) * (1 if along else -1)
+  if rng.random() < 0.1:
+    c[-1] = rng.integers(-reach, reach + 1)
+  matrix = np.diag(slope)
+  if rng.random() < wildness:
+    row, anchor = pick(output, output, ANY, 0), pick(LEFT, RIGHT)
+    key = pick(*range(output + 2), *[WHOLE] * (axes == 1))
+    matrix = rng.integers(-1, 3, (axes, axes)) * rng.integers(2, size=axes)
+    c = rng.integers(-3, 4, axes)
+  return row, key, anchor, matrix, c
+
+
 def random_lines(rng, experiment, reach, wildness):
-  """Returns one seed's SiteLines by site. Most lines are like those that
-  calibration finds, and some intercepts are as large as `reach`; with a
-  probability of `wildness` a line is any at all."""
+  """Returns one seed's SiteLines by site; some heads are closed, as after
+  pruning. The last arguments are those of `random_line`."""
   task, config, scaffold = experiment.task, experiment.model.config, {}
-  axes, output, packed = task.axes, task.target_segment, experiment.kind[0] == "d"
-  pick = lambda *values: int(rng.choice(values))
-  for site in experiment.model.sites:
-    if site == "encoder":
-      continue
-    shape = config.num_decoder_layers, config.num_heads, LINES
-    fields = {
-      **{x: np.full(shape, output, np.int32) for x in ("row_segment", "segment")},
-      "anchor": np.zeros(shape, np.int32),
-      "matrix": np.zeros((*shape, axes, axes), np.int32),
-      "intercept": np.zeros((*shape, axes), np.int32),
-      "value": np.float32(rng.integers(-2, 2, shape) / 2),
-      # Some heads are closed, as after pruning.
-      "valid": (rng.random(shape) < pick(4, 7) / 10)
-      & (rng.random(shape[:2]) < 0.85)[..., None],
-      "transparent": rng.random(shape[:2]) < wildness / 4,
-    }
-    operands = [*range(output)] * 2 * (site == "cross" or packed)
-    keys = [*operands, *[output, output + 1] * (site == "self")]
-    for place in itertools.product(*map(range, shape)):
-      key, anchor, slope = pick(*keys), LEFT, np.ones(axes, int)
-      c = [pick(0, 0, 1, -1) for _ in range(axes)]
-      if key >= output:
-        slope *= key == output
-        c = [-pick(0, 1, 1, 2)] * (axes == 1) or [pick(0, 0, -1), c[1]]
-        c = c if key == output else [0] * axes
-      else:
-        forward = RIGHT if task.anchor == "right" else LEFT
-        anchor = pick(forward, forward, forward, 1 - forward)
-        slope *= pick(0, 1, 1, 1) * (1 if anchor == forward else -1)
-        if axes > 1:  # a has no rows, b no columns
-          anchor, slope = (RIGHT, np.eye(2, dtype=int)[1 - key])
-          c = [0, c[1]] if not key else [0, 0]
-        if task.operands > 1 and key == 1 and axes == 1 and rng.random() < 0.3:
-          slope, anchor = 0 * slope, pick(LEFT, RIGHT)
-      if rng.random() < 0.1:
-        c[-1] = int(rng.integers(-reach, reach + 1))
-      row, matrix = output, np.diag(slope)
-      if rng.random() < wildness:
-        row, anchor = pick(output, output, ANY, 0), pick(LEFT, RIGHT)
-        key = pick(*range(output + 2), WHOLE)
-        matrix = rng.integers(-1, 3, (axes, axes)) * rng.integers(2, size=axes)
-        c = rng.integers(-3, 4, axes)
-      if axes > 1 and (key == WHOLE or not 0 <= key <= output + 1):
-        key = output
-      values = row, key, anchor, matrix, c
-      for field, value in zip(fields.values(), values, strict=False):
-        field[place] = value
-    scaffold[site] = SiteLines(**fields)
+  shape = config.num_decoder_layers, config.num_heads, LINES
+  is_packed, output = experiment.kind == "decoder_only", task.target_segment
+  for site in sorted({"self", "cross"} & {*experiment.model.sites}):
+    keys = [*range(output)] * 2 * (is_packed or site == "cross")
+    keys += [output, output + 1] * (site == "self")
+    lines = [
+      random_line(rng, task, keys, reach, wildness)
+      for _ in range(np.prod(shape))
+    ]
+    fields = [
+      np.array(x, np.int32).reshape(*shape, *np.shape(x)[1:])
+      for x in zip(*lines, strict=True)
+    ]
+    value = np.float32(rng.integers(-2, 2, shape) / 2)
+    valid = rng.random(shape) < rng.choice([0.4, 0.7])
+    valid &= (rng.random(shape[:2]) < 0.85)[..., None]
+    is_open = rng.random(shape[:2]) < wildness / 4
+    scaffold[site] = SiteLines(*fields, value, valid, is_open)
   return scaffold
 
 
@@ -142,7 +140,9 @@ def random_inputs(rng, experiment, checked):
   if checked.task.is_grid:
     n, m = (int(rng.integers(1, size + 1)) for size in WIDEST_GRID)
   high = task.first_item + task.base
-  items = rng.integers(task.first_item, high, (INPUTS, task.operands, max(n, m)))
+  items = rng.integers(
+    task.first_item, high, (INPUTS, task.operands, max(n, m))
+  )
   # Long runs of the greatest digit, over which numbers carry.
   often = rng.random(items.shape) < rng.choice([0, 0.9], (INPUTS, 1, 1))
   items[often] = high - 1
@@ -189,7 +189,10 @@ def hunt(number):
 def compare(checked, contexts, plans, size, batch, logits):
   """Compares all scored rows of a batch; returns their number."""
   layout, found = checked.layout(*size), collections.defaultdict(list)
-  tokens = [(layout.keys["self"], batch.inputs), (layout.predicted, batch.target)]
+  tokens = [
+    (layout.keys["self"], batch.inputs),
+    (layout.predicted, batch.target),
+  ]
   if checked.has_source:
     tokens.append((layout.keys["cross"], batch.source))
   values = {}
@@ -214,7 +217,9 @@ def compare(checked, contexts, plans, size, batch, logits):
   for nodes, rows in found.items():
     codes, inputs, indices = (np.array(x) for x in zip(*rows, strict=True))
     order = np.argsort(codes, kind="stable")
-    chunks = [*checker.evaluate(checked, nodes, codes[order], len(rows) % 2 == 0)]
+    chunks = [
+      *checker.evaluate(checked, nodes, codes[order], len(rows) % 2 == 0)
+    ]
     _, targets, margins, bounds = map(np.concatenate, zip(*chunks, strict=True))
     whole = logits[inputs[order], indices[order]]
     difference = whole[np.arange(len(targets)), targets][:, None] - whole
