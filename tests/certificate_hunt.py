@@ -12,7 +12,6 @@ the ordinary program the margins that the checker computes for this context:
 import argparse
 import collections
 import functools
-import itertools
 import sys
 
 import jax
@@ -132,23 +131,42 @@ def random_lines(rng, experiment, reach, wildness):
   return scaffold
 
 
-def random_inputs(rng, experiment, checked):
-  """Returns parsed inputs of one random size, and this size as (last column,
-  rows of a grid)."""
-  task, longest = experiment.task, WIDEST - experiment.task.slack
+def random_inputs(rng, task):
+  """Returns parsed inputs of one random size."""
+  longest = WIDEST - task.slack
   n, m = int(rng.choice([rng.integers(1, 9), rng.integers(1, longest + 1)])), 0
-  if checked.task.is_grid:
+  if task.axes > 1:
     n, m = (int(rng.integers(1, size + 1)) for size in WIDEST_GRID)
   high = task.first_item + task.base
-  items = rng.integers(
-    task.first_item, high, (INPUTS, task.operands, max(n, m))
-  )
+  shape = INPUTS, task.operands, max(n, m)
+  items = rng.integers(task.first_item, high, shape)
   # Long runs of the greatest digit, over which numbers carry.
-  often = rng.random(items.shape) < rng.choice([0, 0.9], (INPUTS, 1, 1))
-  items[often] = high - 1
-  lengths = [n, m] if m else [n] * task.operands
-  last_column = n if m else n + task.slack - (not checked.task.marks)
-  return [(x, lengths) for x in items], last_column, m
+  items[rng.random(shape) < rng.choice([0, 0.9], (INPUTS, 1, 1))] = high - 1
+  return [(x, [n, m] if m else [n] * task.operands) for x in items]
+
+
+def draw(number):
+  """Returns (random generator, index of the form, Model) of a draw."""
+  rng = np.random.default_rng([20261127, number])
+  form = int(rng.integers(len(FORMS)))
+  reach, wildness = int(rng.choice([0, 1, 3, 6])), rng.choice([0, 0, 0, 0.1])
+  experiment, *_ = form_of(form)
+  lines = random_lines(rng, experiment, reach, wildness)
+  return (
+    rng,
+    form,
+    Model(experiment, lines, untrained.params(experiment, number)),
+  )
+
+
+def exported(form, model):
+  """Returns the arguments of checker.prove."""
+  *_, settings, table = form_of(form)
+  return (
+    files.to_arrays(model.params, export.bias_arrays(model)),
+    settings,
+    table,
+  )
 
 
 def hunt(number):
@@ -158,14 +176,10 @@ def hunt(number):
   Raises:
     AssertionError: the checker takes the model, and a lemma does not hold.
   """
-  rng = np.random.default_rng([20261127, number])
-  experiment, program, settings, table = form_of(int(rng.integers(len(FORMS))))
-  reach, wildness = int(rng.choice([0, 1, 3, 6])), rng.choice([0, 0, 0, 0.1])
-  lines = random_lines(rng, experiment, reach, wildness)
-  params = untrained.params(experiment, number)
-  arrays = export.bias_arrays(Model(experiment, lines, params))
+  rng, form, model = draw(number)
+  experiment, program, *_ = form_of(form)
   try:
-    checked = checker.Model(files.to_arrays(params, arrays), settings, table)
+    checked = checker.Model(*exported(form, model))
     if checked.class_limit > LARGEST_LIMIT:
       return "left out"
     contexts = checker.Contexts(checked)
@@ -173,67 +187,64 @@ def hunt(number):
   except ValueError:
     return "refused"
   plans = {row: (nodes, x) for nodes, of in fields.items() for row, _, x in of}
-  compared = 0
+  compared, is_tight = 0, bool(number % 2)
   for _ in range(3):
-    parsed, *size = random_inputs(rng, experiment, checked)
-    bound = WIDEST_GRID if size[1] else WIDEST
-    width = experiment.task.padded_width(parsed[0][1])
-    batch = dataset.parsed_batch(
-      experiment.task, experiment.kind, parsed, width, bound
-    )
-    logits = np.asarray(program(params, lines, batch), float)
-    compared += compare(checked, contexts, plans, size, batch, logits)
+    parsed = random_inputs(rng, experiment.task)
+    bound = WIDEST_GRID if checked.task.is_grid else WIDEST
+    batch = batch_of(experiment, parsed, bound)
+    logits = np.asarray(program(model.params, model.scaffold, batch), float)
+    found = collections.defaultdict(list)
+    for i, row, nodes, ids in contexts_of(checked, parsed[0][1], batch):
+      shown, row_plans = plans[class_of(checked, *row)]
+      assert nodes == shown, f"row {row} has a receptive field of its own"
+      codes = code_of(checked, ids)
+      for code, seen in zip(codes, ids.T.tolist(), strict=True):
+        runs = (contexts.run(x, [*enumerate(seen[:-1])]) for x in row_plans)
+        is_known = any(code in x for x in runs)
+        assert is_known, f"row {row} has a context that is not enumerated"
+      found[nodes] += [*zip(codes, logits[:, i], strict=True)]
+    for nodes, rows in found.items():
+      compare(checked, nodes, rows, is_tight)
+      compared += len(rows)
   return compared
 
 
-def compare(checked, contexts, plans, size, batch, logits):
-  """Compares all scored rows of a batch; returns their number."""
-  layout, found = checked.layout(*size), collections.defaultdict(list)
+def batch_of(experiment, parsed, bound):
+  """Returns the batch of parsed inputs of one size."""
+  width = experiment.task.padded_width(parsed[0][1])
+  args = experiment.task, experiment.kind, parsed, width, bound
+  return dataset.parsed_batch(*args)
+
+
+def contexts_of(checked, lengths, batch):
+  """Yields (its index, (x, y, j, m), receptive field, the tokens [V, B] of its
+  variables) of each row of the output, of a batch of inputs of some lengths."""
+  task, (n, *_) = checked.task, lengths
+  size = lengths if task.is_grid else (n + task.slack - (not task.marks), 0)
+  layout, values = checked.layout(*size), {}
   tokens = [
     (layout.keys["self"], batch.inputs),
     (layout.predicted, batch.target),
   ]
   if checked.has_source:
     tokens.append((layout.keys["cross"], batch.source))
-  values = {}
   for of_site, ids in tokens:
     for token, column in zip(of_site, np.asarray(ids).T, strict=False):
       known = token.id if isinstance(token.id, int) else column
       same = (values.setdefault(token.id, column) == column).all()
       assert same and (known == column).all(), f"{token} is another token"
-  for i in range(layout.first_output_row, len(layout.predicted)):
-    row = row_of(checked, layout.predicted[i], *size)
-    shown, row_plans = plans[class_of(checked, *row)]
+  rows = [*enumerate(layout.predicted)][layout.first_output_row :]
+  for i, token in rows:
+    x, j = token.left[-1], token.left[0] if task.is_grid else 0
+    row = x, size[0] - x, j, size[1]
     nodes, names = checker.receptive_field_of(checked, row)
-    assert nodes == shown, f"row {row} has a receptive field of its own"
-    radix = len(checked.embedding)
-    ids = np.array([values[name] for name in names], int)
-    codes = (ids * radix ** np.arange(len(names))[:, None]).sum(axis=0)
-    for code, seen in zip(codes, ids.T.tolist(), strict=True):
-      runs = (contexts.run(x, [*enumerate(seen[:-1])]) for x in row_plans)
-      is_known = any(code in x for x in runs)
-      assert is_known, f"row {row} has a context that is not enumerated: {seen}"
-    found[nodes] += [*zip(codes, range(len(codes)), itertools.repeat(i))]
-  for nodes, rows in found.items():
-    codes, inputs, indices = (np.array(x) for x in zip(*rows, strict=True))
-    order = np.argsort(codes, kind="stable")
-    chunks = [
-      *checker.evaluate(checked, nodes, codes[order], len(rows) % 2 == 0)
-    ]
-    _, targets, margins, bounds = map(np.concatenate, zip(*chunks, strict=True))
-    whole = logits[inputs[order], indices[order]]
-    difference = whole[np.arange(len(targets)), targets][:, None] - whole
-    difference = np.abs(difference - np.where(bounds, margins, difference))
-    close = TOLERANCE * max(1.0, np.abs(whole).max())
-    agree = (difference <= np.minimum(bounds + 1e-5, close)).all()
-    assert agree, f"margins differ by {difference.max():.2g} in {size}"
-  return sum(map(len, found.values()))
+    yield i, row, nodes, np.array([values[name] for name in names], int)
 
 
-def row_of(checked, token, last_column, num_rows):
-  """Returns (x, y, j, m) of the row that predicts an output token."""
-  x, j = token.left[-1], token.left[0] if num_rows else 0
-  return x, last_column - x, j, num_rows
+def code_of(checked, ids):
+  """Returns the codes [B] of tokens [V, B]."""
+  radix = len(checked.embedding)
+  return (ids * radix ** np.arange(len(ids))[:, None]).sum(axis=0)
 
 
 def class_of(checked, x, y, j, m):
@@ -247,19 +258,33 @@ def class_of(checked, x, y, j, m):
   return clip(x), clip(y), j, m
 
 
+def compare(checked, nodes, rows, is_tight):
+  """Compares the program's logits in rows [(code, logits [V])] of a receptive
+  field with the checker's margins."""
+  codes, logits = map(np.array, zip(*rows, strict=True))
+  chunks = [*checker.evaluate(checked, nodes, codes, is_tight)]
+  _, targets, margins, bounds = map(np.concatenate, zip(*chunks, strict=True))
+  own = logits[np.arange(len(targets)), targets][:, None] - logits
+  margins[np.isinf(margins)] = 0  # of the target itself
+  difference, size = np.abs(own - margins), max(1.0, np.abs(logits).max())
+  close = np.minimum(bounds + 1e-5, TOLERANCE * size)
+  assert (difference <= close).all(), (
+    f"margins differ by {difference.max():.2g}"
+  )
+
+
 def main(first, draws):
   """Prints the table of some draws; returns the exit code."""
-  table = collections.Counter()
+  table = collections.Counter(draws=draws, disagreements=0)
   for number in range(first, first + draws):
     try:
       outcome = hunt(number)
     except AssertionError as error:
       print(f"draw {number}: {error}", flush=True)
       outcome = "disagreements"
-    table["draws"] += 1
     table["accepted" if isinstance(outcome, int) else outcome] += 1
     table["rows compared"] += outcome if isinstance(outcome, int) else 0
-  print(dict(table | {"disagreements": table["disagreements"]}))
+  print(dict(table))
   return int(table["disagreements"] > 0)
 
 
