@@ -620,7 +620,7 @@ def test_the_script_runs_alone_and_its_exit_code_is_that_of_the_worst_verdict(
 
   completed = run(right)
   assert completed.returncode == 0
-  assert "proved: 20 contexts" in completed.stdout
+  assert "proved: 12 contexts" in completed.stdout
   completed = run(right, wrong)
   assert completed.returncode == 1
   lines = completed.stdout.splitlines()
@@ -792,12 +792,42 @@ def test_the_tasks_are_the_programs(name, kind):
 
 # Draws of the hunt that are accepted. Together they have both families, grids,
 # segments, and positions that repeat.
-DRAWS = ()
+DRAWS = 8, 14, 15, 25, 42, 51, 55, 66
 
 
 @pytest.mark.parametrize("number", DRAWS)
 def test_the_checker_agrees_with_the_program(number):
   assert hunt.hunt(number) > 50
+
+
+OPEN_KEYS, GROWTH = checker.Layout.open_keys, checker.Contexts.growth
+# What the hunt says, and a fault of the checker.
+FAULTS = {
+  "margins differ": (
+    checker.Layout,
+    "open_keys",
+    lambda *args: [(key, 0.0) for key, _ in OPEN_KEYS(*args)],
+  ),
+  "a receptive field of its own": (
+    checker.Layout,
+    "open_keys",
+    lambda self, site, lines, i: (
+      OPEN_KEYS(self, site, lines, i) if i < 20 else []
+    ),
+  ),
+  "not enumerated": (
+    checker.Contexts,
+    "growth",
+    lambda *args: [x[1:] for x in GROWTH(*args)],
+  ),
+}
+
+
+@pytest.mark.parametrize("message", FAULTS)
+def test_the_hunt_finds_a_fault_of_the_checker(message, monkeypatch):
+  monkeypatch.setattr(*FAULTS[message])
+  with pytest.raises(AssertionError, match=message):
+    hunt.hunt(14)
 
 
 # The bounds on rounding.

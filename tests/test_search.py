@@ -62,7 +62,7 @@ def contexts_in(search, inputs):
   return found
 
 
-# Draws 5 and 14 of the hunt have positions that repeat.
+# Draw 5 of the hunt has positions that repeat.
 @pytest.mark.parametrize("name", ["parity", "modular", "increment", "dyck", 5])
 def test_every_context_has_an_input(name):
   search, rng = search_of(name), np.random.default_rng(0)
@@ -112,11 +112,11 @@ def test_shown_inputs_are_wrong_and_the_shortest_come_first():
   assert found.contexts == contexts > found.wrong > 0 > found.margin
   texts = found.counterexamples
   assert texts == sorted(texts, key=lambda text: (len(text), text))
-  answers = search.model.answers(texts)
-  for text, answer in zip(texts, answers, strict=True):
+  for text, answer in zip(
+    texts[:8], search.model.answers(texts[:8]), strict=True
+  ):
     right = str(int(text) + 1)
-    swapped = right.translate(str.maketrans("34", "43"))
-    assert answer.lstrip("0") != right and set(right) & set("34"), swapped
+    assert answer.lstrip("0") != right and set(right) & set("34")
   longest = search.model.experiment.train_length
   lengths = {len(text) for text in found.failing}
   assert max(lengths) <= longest and len(lengths) > 1
