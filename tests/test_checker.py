@@ -241,7 +241,7 @@ def test_a_bound_that_is_no_small_share_of_a_margin_is_made_tighter(
 # Mutants: changes of (arrays, config), by name.
 
 
-def set_entries(name, index, value):
+def entry(name, index, value):
   """A change of some entries of an array."""
 
   def change(arrays, config):
@@ -250,7 +250,7 @@ def set_entries(name, index, value):
   return change
 
 
-def set_array(name, function):
+def edited(name, function):
   """A change of an array, of which the function returns the new one; None if
   there is to be none."""
 
@@ -261,7 +261,7 @@ def set_array(name, function):
   return change
 
 
-def change_lines(index=0, site="cross", head=0, **fields):
+def line(index=0, site="cross", head=0, **fields):
   """A change of a line."""
 
   def change(arrays, config):
@@ -279,12 +279,12 @@ def second_line(**fields):
     for name in (*checker.Line._fields, "valid"):
       x = arrays[f"lines/cross_{name}"]
       arrays[f"lines/cross_{name}"] = np.concatenate([x, x], axis=3)
-    change_lines(1, value=50.0, **fields)(arrays, config)
+    line(1, value=50.0, **fields)(arrays, config)
 
   return change
 
 
-def change_config(section="", **fields):
+def setting(section="", **fields):
   """A change of a section of the config, or of the config itself."""
 
   def change(arrays, config):
@@ -295,17 +295,17 @@ def change_config(section="", **fields):
 
 def flipped(name, axis):
   """A change that turns an axis of an array around."""
-  return set_array(name, lambda x: np.flip(x, axis))
+  return edited(name, lambda x: np.flip(x, axis))
 
 
 def cast(name, dtype):
   """A change of the type of an array."""
-  return set_array(name, lambda x: x.astype(dtype))
+  return edited(name, lambda x: x.astype(dtype))
 
 
 def drop(name):
   """A change that leaves an array out."""
-  return set_array(name, lambda x: None)
+  return edited(name, lambda x: None)
 
 
 def all_of(*changes):
@@ -337,21 +337,21 @@ NORM = "params/decoder_norm/scale"
 VALUE = "params/decoder_0/self_attention/value"
 CROSS_VALUE = "params/decoder_0/cross_attention/value/kernel"
 FAILS = {
-  "a weight is changed": set_entries(WI, (12, 0), -20.0),
+  "a weight is changed": entry(WI, (12, 0), -20.0),
   "the answer of one context": flipped(WO, 0),
-  "one pair of tokens is not seen": set_entries(WO, 0, 0.0),
-  "the end token's answer": set_entries(WO, -2, 0.0),
+  "one pair of tokens is not seen": entry(WO, 0, 0.0),
+  "the end token's answer": entry(WO, -2, 0.0),
   "a permuted vocabulary": flipped(EMBEDDING, 0),
-  "a token like another": set_array(
+  "a token like another": edited(
     EMBEDDING, lambda x: x[[1, *range(1, len(x))]]
   ),
-  "a start token like a bit": set_entries(EMBEDDING, (12, 12), -1.0),
-  "an output that is always preferred": set_entries(f"{HEAD}/bias", 3, 99),
-  "a norm of zeros": set_entries(NORM, ..., 0),
-  "a line one column to the left": change_lines(intercept=1),
-  "a line one column to the right": change_lines(intercept=-1),
-  "a line to one column for all rows": change_lines(matrix=0),
-  "a line is left out": change_lines(valid=False),
+  "a start token like a bit": entry(EMBEDDING, (12, 12), -1.0),
+  "an output that is always preferred": entry(f"{HEAD}/bias", 3, 99),
+  "a norm of zeros": entry(NORM, ..., 0),
+  "a line one column to the left": line(intercept=1),
+  "a line one column to the right": line(intercept=-1),
+  "a line to one column for all rows": line(matrix=0),
+  "a line is left out": line(valid=False),
   "a stronger line far to the left": second_line(intercept=12),
   "a stronger line far to the right": second_line(intercept=-12),
   "a column that only wide numbers have": second_line(matrix=0, intercept=14),
@@ -365,105 +365,97 @@ FAILS = {
 }
 # Weights that a processor may take for zero.
 UNDECIDED = all_of(
-  set_array(NORM, lambda x: np.float32(x * 2.0**15)),
-  set_array(f"{HEAD}/kernel", lambda x: np.float32(x.astype(float) * 2**-140)),
+  edited(NORM, lambda x: np.float32(x * 2.0**15)),
+  edited(f"{HEAD}/kernel", lambda x: np.float32(x.astype(float) * 2**-140)),
 )
 REFUSED = {
-  "states far from zero, which float32 rounds": set_array(
+  "states far from zero, which float32 rounds": edited(
     EMBEDDING, lambda x: x + np.float32(6e4)
   ),
   "a state that overflows": all_of(
-    *(set_array(x, lambda x: x * np.float32(2**100)) for x in (EMBEDDING, WO))
+    *(edited(x, lambda x: x * np.float32(2**100)) for x in (EMBEDDING, WO))
   ),
   # PAD, which no row reads, has a constant state: its deviation is nothing
   # beside its mean, so that rounding can turn it into anything.
-  "what no row reads overflows": set_entries(EMBEDDING, 14, 2.0**15),
-  "a line for rows of the prompt alone": change_lines(row_segment=0),
+  "what no row reads overflows": entry(EMBEDDING, 14, 2.0**15),
+  "a line for rows of the prompt alone": line(row_segment=0),
   "a line too far for its row classes": second_line(intercept=1000),
-  "a closed head is opened": set_entries(
-    "lines/cross_transparent", (0, 0, 1), True
-  ),
-  "a line against the digits": change_lines(anchor=LEFT),
-  "a steeper line": change_lines(matrix=2),
+  "a closed head is opened": entry("lines/cross_transparent", (0, 0, 1), True),
+  "a line against the digits": line(anchor=LEFT),
+  "a steeper line": line(matrix=2),
   "a line from no end": second_line(anchor=2, matrix=0, intercept=0),
-  "a line that has no whole numbers": set_array(
+  "a line that has no whole numbers": edited(
     "lines/cross_intercept", lambda x: x + 0.5
   ),
-  "a line of numbers that overflow": set_array(
+  "a line of numbers that overflow": edited(
     "lines/cross_intercept", lambda x: x - 1e300
   ),
-  "a line over the whole sequence": change_lines(segment=-2),
-  "a line from the output's end": change_lines(
+  "a line over the whole sequence": line(segment=-2),
+  "a line from the output's end": line(
     site="self", valid=True, segment=1, anchor=RIGHT
   ),
-  "a bias that is no number": change_lines(value=np.nan),
+  "a bias that is no number": line(value=np.nan),
   "a bias of matrices": drop("lines/schema"),
   "lines without a meta": drop("lines/meta"),
-  "a meta that names nothing": set_array(
-    "lines/meta", lambda x: np.array("{}")
-  ),
-  "lines of another seed": change_config(seeds=[1]),
+  "a meta that names nothing": edited("lines/meta", lambda x: np.array("{}")),
+  "lines of another seed": setting(seeds=[1]),
   "lines of a site that there is not": lambda arrays, _: arrays.update(
     {name.replace("cross", "encoder"): x for name, x in arrays.items()}
   ),
   "a field of lines in int8": cast("lines/cross_intercept", "i1"),
-  "a valid that is 2": set_array("lines/cross_valid", lambda x: 2 * np.int8(x)),
-  "a field of lines that would be broadcast": set_array(
+  "a valid that is 2": edited("lines/cross_valid", lambda x: 2 * np.int8(x)),
+  "a field of lines that would be broadcast": edited(
     "lines/cross_value", lambda x: x[:, :, :1]
   ),
   "two seeds": repeated("lines/", 0, 2),
   "a third head": repeated("lines/cross", 2, 3),
   "no lines of a site": drop("lines/cross_value"),
   "values of another head size": all_of(
-    set_array(f"{VALUE}/kernel", lambda x: x[..., :1]),
-    set_array(f"{VALUE}/bias", lambda x: x[..., :1]),
+    edited(f"{VALUE}/kernel", lambda x: x[..., :1]),
+    edited(f"{VALUE}/bias", lambda x: x[..., :1]),
   ),
-  "a segment embedder that the program lacks": set_array(
+  "a segment embedder that the program lacks": edited(
     SEGMENT_EMBEDDING, lambda _: np.zeros((2, 90), np.float32)
   ),
-  "a segment embedder that the file lacks": change_config(
-    "positions", segments=True
-  ),
+  "a segment embedder that the file lacks": setting("positions", segments=True),
   "no parameter": drop(WO),
-  "an unknown parameter": set_array("params/x", lambda _: np.float32([1])),
-  "a parameter of another shape": set_array(WO, np.transpose),
-  "a parameter that is no number": set_entries(WO, (0, 0), np.nan),
-  "a short vector": set_array(f"{HEAD}/bias", lambda x: x[:1]),
+  "an unknown parameter": edited("params/x", lambda _: np.float32([1])),
+  "a parameter of another shape": edited(WO, np.transpose),
+  "a parameter that is no number": entry(WO, (0, 0), np.nan),
+  "a short vector": edited(f"{HEAD}/bias", lambda x: x[:1]),
   "float64": cast(NORM, np.float64),
   "float16": cast(NORM, np.float16),
   "another task": renamed("successor"),
-  "the head of another task": change_config(task="copy"),
-  "an unknown task": change_config(task="sort"),
-  "a field with a dot in its name": change_config(**{"bias.closed": -9.0}),
-  "such a field in a section that has no effect": change_config(
+  "the head of another task": setting(task="copy"),
+  "an unknown task": setting(task="sort"),
+  "a field with a dot in its name": setting(**{"bias.closed": -9.0}),
+  "such a field in a section that has no effect": setting(
     train={"bias.closed": -9.0}
   ),
-  "an unknown section": change_config(experts={}),
-  "hints": change_config(hints=["carry"]),
-  "another normalizer": change_config("attention", normalizer="entmax"),
+  "an unknown section": setting(experts={}),
+  "hints": setting(hints=["carry"]),
+  "another normalizer": setting("attention", normalizer="entmax"),
   "no position is named": lambda _, config: config["positions"].pop("kind"),
-  "a factor on the bias": change_config("bias", scale=2.0),
-  "a number where there is a truth value": change_config(
-    "bias", learned_scale=0
-  ),
-  "a bias of another kind": change_config("bias", kind="none"),
-  "rows see later outputs": change_config("bias", allow_leak=True),
-  "closed cells are open a little": change_config("bias", closed=-9.0),
-  "a scaled bias": change_config("bias", learned_scale=True),
-  "sinusoids": change_config("positions", kind="sinusoidal"),
-  "a temperature": change_config("temperature", kind="fixed"),
-  "interleaved operands": change_config("arithmetic", aligned=True),
-  "a fixed width": change_config("data", width="fixed"),
-  "another norm": change_config("model", norm_kind="rms"),
-  "norms elsewhere": change_config("model", norm="post"),
-  "another activation": change_config("model", activation="gelu"),
-  "bfloat16": change_config("model", dtype="bfloat16"),
-  "TF32": change_config("model", precision="default"),
-  "an encoder": change_config("model", num_encoder_layers=1),
-  "a setting of a later version": change_config("model", experts=4),
-  "another family": change_config("model", kind="encoder_only"),
-  "another number of heads": change_config("model", num_heads=1),
-  "one layer more": change_config("model", num_decoder_layers=2),
+  "a factor on the bias": setting("bias", scale=2.0),
+  "a number where there is a truth value": setting("bias", learned_scale=0),
+  "a bias of another kind": setting("bias", kind="none"),
+  "rows see later outputs": setting("bias", allow_leak=True),
+  "closed cells are open a little": setting("bias", closed=-9.0),
+  "a scaled bias": setting("bias", learned_scale=True),
+  "sinusoids": setting("positions", kind="sinusoidal"),
+  "a temperature": setting("temperature", kind="fixed"),
+  "interleaved operands": setting("arithmetic", aligned=True),
+  "a fixed width": setting("data", width="fixed"),
+  "another norm": setting("model", norm_kind="rms"),
+  "norms elsewhere": setting("model", norm="post"),
+  "another activation": setting("model", activation="gelu"),
+  "bfloat16": setting("model", dtype="bfloat16"),
+  "TF32": setting("model", precision="default"),
+  "an encoder": setting("model", num_encoder_layers=1),
+  "a setting of a later version": setting("model", experts=4),
+  "another family": setting("model", kind="encoder_only"),
+  "another number of heads": setting("model", num_heads=1),
+  "one layer more": setting("model", num_decoder_layers=2),
 }
 MUTANTS = {name: ("fails", change) for name, change in FAILS.items()}
 MUTANTS |= {name: ("refused", change) for name, change in REFUSED.items()}
@@ -484,7 +476,7 @@ def test_a_mutant_is_not_proved(tmp_path, name):
 def shifted_lines(old, new):
   """A change of all lines of an intercept."""
   name = "lines/self_intercept"
-  return set_array(name, lambda x: np.where(x == old, np.int32(new), x))
+  return edited(name, lambda x: np.where(x == old, np.int32(new), x))
 
 
 def swapped_tokens(first, second):
@@ -499,14 +491,13 @@ def swapped_tokens(first, second):
 
 INCREMENT_BIAS = "params/logits_dense_increment/bias"
 INCREMENT_MUTANTS = {
-  "nothing": lambda arrays, config: None,
   "0 and 9": swapped_tokens(1, 10),
   "4 and 5": swapped_tokens(5, 6),
   "no digit before": shifted_lines(-1, -2),
   "no own digit": shifted_lines(0, 1),
-  "the first carry": set_entries(EMBEDDING, 11, 0.0),
-  "one answer too often": set_entries(INCREMENT_BIAS, 1, 99.0),
-  "an answer never": set_entries(INCREMENT_BIAS, 10, -99.0),
+  "the first carry": entry(EMBEDDING, 11, 0.0),
+  "one answer too often": entry(INCREMENT_BIAS, 1, 99.0),
+  "an answer never": entry(INCREMENT_BIAS, 10, -99.0),
 }
 
 
@@ -515,8 +506,7 @@ def test_a_mutant_of_the_increment_is_not_proved(name):
   arrays, config, table = checker.read(files.FOLDER / "increment.npz")
   INCREMENT_MUTANTS[name](arrays, config)
   report = checker.prove(arrays, config, table)
-  expected = "proved" if name == "nothing" else "fails"
-  assert report["verdict"] == expected, report["text"]
+  assert report["verdict"] == "fails", report["text"]
 
 
 def test_a_segment_embedder_is_part_of_the_states(tmp_path):
