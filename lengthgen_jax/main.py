@@ -84,8 +84,8 @@ _EXPORT_TO = flags.DEFINE_string(
 _SEED = flags.DEFINE_integer(
   "seed",
   None,
-  "export: which seed; by default one that most checkers proved, of these the"
-  " one with the largest margin; if none is proved, the best by validation.",
+  "export: which seed; by default the one that is proved with the largest"
+  " margin; if none is proved, the best by validation.",
 )
 _METRIC = flags.DEFINE_enum(
   "metric", None, ("em", "edit"), "report: show this metric alone."

@@ -27,7 +27,6 @@ import jax
 import numpy as np
 import presets
 import untrained
-from local_models import small
 from pytrees import one
 
 from lengthgen_jax.attention.biases import file
@@ -96,7 +95,6 @@ TESTED = {
   "permutations": ("uniform",),
   "dyck": ("deep",),
 }
-CERTIFIED = ("successor", "parity")  # tasks
 # {field: value} of every preset.
 SMALL = {
   "seeds": (0,),
@@ -128,7 +126,6 @@ def entries() -> dict:
     "calibrated": (CALIBRATED, of_calibrated),
     "data set": (SETS, of_set),
     "test sets": (TESTED, of_tests),
-    "certificate": (CERTIFIED, of_certificate),
   }
   return {
     f"{kind} {name}": lambda compute=compute, name=name: compute(name)
@@ -298,16 +295,6 @@ def of_tests(task: str) -> dict:
     name, 0, np.arange(EXAMPLES), config.eval.lengths[0], {}
   )
   return {name: texts(draw(name)) for name in TESTED[task]}
-
-
-def of_certificate(task: str) -> dict:
-  """Returns the entry of a task in CERTIFIED: of a model that nobody trained,
-  the number of cases and the smallest margin of each receptive field."""
-  _, survey, _, _, tallies = small(task)
-  return {
-    "cases": survey.cases,
-    "views": [[x.cases, number(x.margin)] for x in tallies],
-  }
 
 
 # Parts of entries.

@@ -7,22 +7,21 @@ import plain_tasks as plain
 import pytest
 from presets import states
 
-from lengthgen_jax.certify.transducer import Transducer
 from lengthgen_jax.config.build import build
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import calibrate
+from lengthgen_jax.proofs.table import table
 from lengthgen_jax.tasks import TASKS
 
 BRACKETS = ("()", "()[]", "()[]{}")
 
 
-def tracked(transducer, items):
+def tracked(task, items):
   """Names of the outputs for items [n], by a task's table."""
-  state, names = (0, transducer.task.initial_state), []
+  (machine,), state, names = table(task)["machines"], 0, []
   for item in items:
-    (symbol,), output, state = transducer.table[state][item]
-    assert symbol == item
-    names.append(transducer.task.token_names[output])
+    names.append(task.token_names[machine["outputs"][state][item]])
+    state = machine["next"][state][item]
   return names
 
 
@@ -43,27 +42,31 @@ def nested(brackets: str, bound: int, text: str) -> list[str]:
 @pytest.mark.parametrize("brackets", BRACKETS)
 def test_brackets_of_all_short_texts_are_nested_as_a_stack_says(brackets):
   bound, length = (3, 8) if brackets == "()" else (2, 5)
-  transducer = Transducer(TASKS["dyck"](brackets=brackets, bound=bound))
+  task = TASKS["dyck"](brackets=brackets, bound=bound)
   for items in itertools.product(range(len(brackets)), repeat=length):
     text = "".join(brackets[item] for item in items)
-    assert tracked(transducer, items) == nested(brackets, bound, text), text
+    assert tracked(task, items) == nested(brackets, bound, text), text
 
 
 @pytest.mark.parametrize("group, order", (("S3", 6), ("S5", 120)))
 def test_products_are_those_of_a_group(group, order):
   task = TASKS["permutations"](group=group)
-  table, transducer = np.empty((order, order), int), Transducer(task)
-  for (_, state), moves in transducer.table.items():
-    table[state] = [new for _, _, (_, new) in moves]
+  (machine,) = table(task)["machines"]
+  product = np.array(machine["outputs"])
+  # The states of a machine are numbered as they are reached.
+  product = product[np.argsort([row[0] for row in machine["outputs"]])]
   elements = np.arange(order)
-  assert (table[0] == elements).all() and (table[:, 0] == elements).all()
-  for row in (*table, *table.T):  # each element once in every row and column
+  assert (product[0] == elements).all() and (product[:, 0] == elements).all()
+  for row in (
+    *product,
+    *product.T,
+  ):
     assert sorted(row) == list(elements)
   a, b, c = np.random.default_rng(0).integers(0, order, (3, 500))
-  assert (table[table[a, b], c] == table[a, table[b, c]]).all()
-  assert (table != table.T).any()
+  assert (product[product[a, b], c] == product[a, product[b, c]]).all()
+  assert (product != product.T).any()
   words = [task.token_names[i] for i in (a[0], b[0], c[0])]
-  assert tracked(transducer, (a[0], b[0], c[0])) == plain.composed(words)
+  assert tracked(task, (a[0], b[0], c[0])) == plain.composed(words)
 
 
 @pytest.mark.parametrize("name", ("modular", "permutations", "dyck"))

@@ -78,7 +78,7 @@ def test_every_run_of_both_sizes_builds():
     assert "/" not in run.name and " " not in run.name
     _, *others = run.commands("w")
     assert others == [["--mode=certify", "--workdir=w"]] * run.certify
-    flag = "--config.certify.second_checker=True"  # a ∀ takes both
+    flag = "--config.certify.second_opinion=True"
     is_proved = run.mode == "abc" or run.certify or config.finetune.rounds > 0
     assert is_proved == (flag in run.commands("w")[0])
     certified += [run.name] * run.certify

@@ -15,9 +15,9 @@ import lengthgen_jax
 from lengthgen_jax.attention import pruning
 from lengthgen_jax.attention.lines import LEFT, WHOLE, Line, shared_lines
 from lengthgen_jax.attention.pruning import Entry, Paths
-from lengthgen_jax.certify import certificate
 from lengthgen_jax.config import files
-from lengthgen_jax.pipelines import certify, export, prune, workdir
+from lengthgen_jax.pipelines import certify, prune, workdir
+from lengthgen_jax.proofs import checker
 from lengthgen_jax.tasks import dataset
 
 KEEP_RIGHT = ConfigDict({"enabled": True, "margin_share": 0.0})
@@ -135,10 +135,9 @@ def successor():
 
 def proof(loaded, model) -> dict:
   """What checker.py says of a model, as a certificate."""
-  result = export.second_opinion(loaded.config, model)
+  result = checker.prove(*certify.exported(loaded.config, model))
   return {
     "value": int(result["verdict"] == "proved"),
-    "cases": certificate.make_survey(model.experiment, model.scaffold).cases,
     "contexts": result["contexts"],
     "counterexamples": [],
     "step": model.step,
@@ -152,17 +151,20 @@ def test_a_superfluous_line_is_closed_and_the_proof_is_the_small_one(
   small, large = (proof(successor, x) for x in (successor.model, model))
   assert large["contexts"] > 5 * small["contexts"]
   pruned = prune.certify_pruned(
-    KEEP_MARGIN, model, lambda model: proof(successor, model)
+    KEEP_MARGIN,
+    model,
+    lambda model: proof(successor, model),
+    lambda model: certify.count_contexts(successor.config, model),
   )
   assert pruned["value"] == 1 and pruned["contexts"] == small["contexts"]
   record = pruned["pruning"]
   equation = "a: right-1·row = 1"
   assert record["closed"] == [[*entry, equation]]
-  assert record["cases"] == [large["cases"], small["cases"]]
+  assert record["contexts"] == [f"{x['contexts']:,}" for x in (large, small)]
   before, after = record["margins"]
   assert after >= 0.9 * before > 0
   lines = f"closed 1 of {record['lines']} lines that nothing needs"
-  cases = f"{large['cases']:,} → {small['cases']:,} contexts"
+  cases = f"{large['contexts']:,} → {small['contexts']:,} contexts"
   assert f"seed {model.seed}: {lines}: {cases}" in capsys.readouterr().err
   # The certificate is enough to prune the model again.
   again = prune.without_closed(KEEP_MARGIN, model, pruned)
@@ -182,9 +184,8 @@ def test_a_superfluous_line_is_closed_and_the_proof_is_the_small_one(
   assert prune.is_pruned_as_asked(KEEP_MARGIN, pruned)
   assert not prune.is_pruned_as_asked(KEEP_RIGHT, pruned)
   assert not prune.is_pruned_as_asked(off, pruned)
-  assert prune.certify_pruned(off, model, lambda model: {"of": model}) == {
-    "of": model
-  }
+  kept = prune.certify_pruned(off, model, lambda model: {"of": model}, str)
+  assert kept == {"of": model}
 
 
 def wrong_inputs(model) -> list[str]:
@@ -210,10 +211,10 @@ def test_what_a_certificate_finds_needed_is_open_again(
   certify_below_1000 = lambda model: {
     "counterexamples": wrong_inputs(model),
     "value": int(not wrong_inputs(model)),
-    "cases": 7,
+    "contexts": 7,
     "step": model.step,
   }
-  result = prune.certify_pruned(KEEP_RIGHT, model, certify_below_1000)
+  result = prune.certify_pruned(KEEP_RIGHT, model, certify_below_1000, str)
   assert result["value"] == 1
   still_closed = [Entry(*x[:4]) for x in result["pruning"]["closed"]]
   assert entry in still_closed and len(still_closed) < len(closed)
@@ -226,10 +227,10 @@ def test_if_no_input_is_known_to_fail_all_lines_are_open_again(successor):
   fails = lambda pruned: {
     "counterexamples": [],
     "value": int(lines(pruned) == lines(model)),
-    "cases": 7,
+    "contexts": 7,
     "step": model.step,
   }
-  result = prune.certify_pruned(KEEP_MARGIN, model, fails)
+  result = prune.certify_pruned(KEEP_MARGIN, model, fails, str)
   assert result["value"] == 1 and result["pruning"]["closed"] == []
 
 
@@ -241,9 +242,9 @@ def test_a_wrong_model_is_not_pruned(successor, capsys):
 
   def fails(model):
     certified.append(len(pruning.entries(model.scaffold, DEPTHS)))
-    return {"value": 0, "counterexamples": ["1"], "cases": 7, "step": 0}
+    return {"value": 0, "counterexamples": ["1"], "contexts": 7, "step": 0}
 
-  result = prune.certify_pruned(KEEP_RIGHT, model, fails)
+  result = prune.certify_pruned(KEEP_RIGHT, model, fails, str)
   assert result["pruning"]["closed"] == [] and result["value"] == 0
   assert certified == [result["pruning"]["lines"]]
   assert "wrong with all lines" in capsys.readouterr().err
@@ -302,17 +303,17 @@ def test_a_certificate_of_other_lines_is_made_again(
   shutil.copytree(trained, folder)
   config, seen = files.saved_config(folder), []
 
-  def certified(section, model, folder):
+  def certified(config, model):
     seen.append(int(np.sum(model.scaffold["self"].valid)))
     return {
-      "value": None,
-      "verdict": "undecided",
-      "cases": 3,
+      "value": 1,
+      "verdict": "right",
+      "contexts": 3,
       "complete": True,
-      "margin": None,
+      "margin": 1.0,
       "rounding": 0.0,
-      "receptive_fields": [{"histogram": [0] * 97}],
-      "checksum": certificate.checksum(model),
+      "histogram": [],
+      "checksum": model.checksum,
       "counterexamples": [],
       "step": model.step,
     }
@@ -323,7 +324,8 @@ def test_a_certificate_of_other_lines_is_made_again(
   )
   monkeypatch.setattr(prune, "_prune", first)
   monkeypatch.setattr(certify, "certify_model", certified)
-  monkeypatch.setattr(certify, "draw_margins", lambda *_: "")
+  monkeypatch.setattr(certify, "refusal", lambda *_: "")
+  monkeypatch.setattr(certify, "count_contexts", lambda *_: "5")
   run = lambda: certify.run(config, folder)
   run()
   run()

@@ -110,7 +110,7 @@ def test_csv_holds_the_numbers_of_the_rows(root):
     assert float(line["worst"]) == worst(values)
     assert float(line["best"]) == best(values)
     assert int(line["seeds"]) == len(values) and line["seeds_asked"] == "3"
-    assert line["both"] == ("2" if run == "b_&_%" else "0")
+    assert line["proved"] == ("2" if run == "b_&_%" else "0")
     assert line["n"] == ("299" if metric == "frontier" else "100")
   lower_bounds = [one["lower_bound"] for one in seeds(97, 12, 55)]
   bound = float(lines["a", "equal", "em", 6]["lower_bound"])

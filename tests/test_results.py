@@ -210,33 +210,19 @@ def test_a_proof_is_of_one_seed_of_one_run():
   assert texts(rows + proofs[1:]) == [" ∀ 1 of 2", ""]
 
 
-def test_a_proof_counts_if_both_checkers_found_it():
+def test_the_last_certificate_of_a_seed_counts():
   rows = seeds(100, 100, 100, seeds_asked=3)
-  by = lambda seed, **fields: CERTIFIED | {"value": 1, "seed": seed} | fields
+  by = lambda seed, **fields: PROVED | {"seed": seed} | fields
 
   def proof(*proofs):
     (cell,) = summary.cells([*rows, *proofs]).itertuples()
     return tables.proof(cell)
 
-  assert proof(by(0), by(1, checkers=["certify"])) == " ∀¹ 2 of 3"
-  assert proof(by(0), by(1, checkers=["certify", "second"])) == (
-    " ∀ 1 of 3, ∀¹ 1 of 3"
-  )
-  assert proof(*(by(s) for s in range(3))) == " ∀¹"
-  # The second alone, or neither.
-  assert proof(by(2, value=0, checkers=["second"])) == " ∀¹ 1 of 3"
-  assert proof(by(2, value=0)) == proof(by(2, checkers=[])) == ""
+  assert proof(by(0), by(1)) == " ∀ 2 of 3"
+  assert proof(*(by(s) for s in range(3))) == " ∀"
   # What is withdrawn, undecided or not tried no longer counts.
   for value in (0, None):
     assert proof(by(0), by(0) | {"value": value, "version": "2"}) == ""
-
-
-def test_who_proved_a_model_is_read_off_both_results():
-  second = {"verdict": "proved"}
-  assert records.proved_by({"value": 1}, second) == ["certify", "second"]
-  assert records.proved_by({"value": 1}, {"verdict": "refused"}) == ["certify"]
-  assert records.proved_by(None, second) == ["second"]
-  assert records.proved_by({"value": 0}, None) == []
 
 
 # Tables.

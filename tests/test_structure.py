@@ -27,7 +27,7 @@ LEAVES = {
 }
 SMALL = {"compilation", "coordinates", "errors", "rng", "registry"}
 MODEL = SMALL | {"tasks", "attention", "models", "experiment"}
-READ = {"certify", "probes", "construction", "evaluation"}
+READ = {"proofs", "probes", "construction", "evaluation"}
 RULES = {leaf: set() for leaf in LEAVES} | {
   "drawing": {"hosts"},
   "hosts": {"errors"},
@@ -43,7 +43,7 @@ RULES = {leaf: set() for leaf in LEAVES} | {
   | {"tasks", "experiment", "results", "hosts", "attention", "stopwatch"},
   "results": {"errors", "drawing", "hosts"},
   "evaluation": MODEL | {"memory", "training"},
-  "certify": MODEL | {"training", "evaluation"},
+  "proofs": MODEL | {"evaluation"},
   "probes": MODEL | {"drawing", "evaluation"},
   "construction": MODEL | {"evaluation"},
   "pipelines": MODEL
@@ -86,8 +86,7 @@ ONLY = {
     "lengthgen_jax.training.loop.Run",
     "lengthgen_jax.training.train_step.TrainState",
   },
-  ("certify", "training"): MESH,
-  ("certify", "evaluation"): {"lengthgen_jax.evaluation.trained.Model"},
+  ("proofs", "evaluation"): {"lengthgen_jax.evaluation.trained.Model"},
   ("construction", "evaluation"): {
     "lengthgen_jax.evaluation.measures.longest_before_failure",
   },

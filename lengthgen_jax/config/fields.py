@@ -527,7 +527,7 @@ READING_FIELDS = {
     # with wrong ones
     "exhaustive": True,
     # whether the program is tried on whole inputs with the contexts of every
-    # model that is proved, at most 100,000; it takes up to a minute a seed
+    # model that is proved, at most 30,000; it takes up to a minute a seed, five of N×M
     "second_opinion": False,
   },
   # before a model is certified, lines of its bias that it does not need are

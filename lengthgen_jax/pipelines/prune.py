@@ -94,7 +94,7 @@ def certify_pruned(
     names[entry.site]
   )
   num_lines = len(pruning.entries(model.scaffold, depths(model.experiment)))
-  after = f"{result['contexts']:,}"
+  after = f"{result['contexts']:,}" if result["contexts"] else "too many"
   before = count(model) if closed else after
   if closed:
     note(

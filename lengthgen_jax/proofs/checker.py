@@ -2,14 +2,13 @@
 
   python checker.py addition.npz [parity.npz ...]
 
-This is a second opinion: it needs numpy alone, and shares no code and no line
-of proof with lengthgen_jax/certify. docs/proofs.md has the theorem and its
-lemmas. The exit code is 0 if all models are proved; else the largest of 1, if a
-model is wrong in a context or has a margin whose sign rounding might change,
-and 2, which says nothing about a model, if a file cannot be read, a condition
-of the proof is not met or no file is named. Shapes: U contexts, D model size, H
-heads, K head size, G keys of a row (of a dense layer: groups of outputs), V
-tokens.
+It needs numpy alone, and shares no code with the program. docs/proofs.md has
+the theorem and its lemmas. The exit code is 0 if all models are proved; else
+the largest of 1, if a model is wrong in a context or has a margin whose sign
+rounding might change, and 2, which says nothing about a model, if a file cannot
+be read, a condition of the proof is not met or no file is named. Shapes: U
+contexts, D model size, H heads, K head size, G keys of a row (of a dense layer:
+groups of outputs), V tokens.
 """
 
 import concurrent.futures

@@ -27,17 +27,33 @@ LENGTHS = (1, 2, 5)  # of the examples that a table is compared with
 EXAMPLES = 30  # of each length
 
 
+def obstacle(task: Task) -> str:
+  """Returns why a task has no table, "" if it has one."""
+  if isinstance(task, NumberTask) and task.is_constrained:
+    return (
+      f"{task.name} excludes operands (its method constrain), and a proof is"
+      " about all of them"
+    )
+  if getattr(task, "interleaved", False):
+    return f"the digits of {task.name}'s operands alternate"
+  if not (task.transducer or isinstance(task, MultiplyLong)):
+    return (
+      f"{task.name} is no transducer, its outputs depend on more than the"
+      " digits and outputs up to their place"
+    )
+  return ""
+
+
 @functools.cache
 def table(task: Task) -> dict[str, Any] | None:
-  """Returns the table of a task; None if it has no transducer, or its operands
-  alternate.
+  """Returns the table of a task; None if there is an `obstacle`.
 
   Raises:
     UsageError: examples of the task are not what the table says.
   """
-  is_grid = isinstance(task, MultiplyLong)
-  if not (is_grid or task.transducer) or getattr(task, "interleaved", False):
+  if obstacle(task):
     return None
+  is_grid = isinstance(task, MultiplyLong)
   short = 1 in task.shared_operands or is_grid
   num_long = task.operands - (1 in task.shared_operands)
   zero = task.first_item

@@ -36,7 +36,7 @@ BY_CONFIG = (
 COLUMNS = (
   *("curve", "name", *CONDITIONS, "stress", "median", "worst", "best"),
   *("lower_bound", "values", "n", "seeds", "seeds_asked", "asked"),
-  *("in_curve", "both", "once"),
+  *("in_curve", "proved"),
 )
 SHOWN = ("task", "test_set", "width", "run")  # columns beside a curve's name
 # Stages from the last to the first: a run's last one stands for it. The stage
@@ -48,7 +48,7 @@ def frame(rows: list[dict], metrics: Sequence[str]) -> pd.DataFrame:
   """Returns the rows of some metrics that have a value as a frame, in which ""
   stands for a condition that a row lacks.
 
-  `proved` says whether the row's model is proved right, by its last
+  `is_proved` says whether the row's model is proved right, by its last
   certificate.
   """
   certificates = {
@@ -61,7 +61,7 @@ def frame(rows: list[dict], metrics: Sequence[str]) -> pd.DataFrame:
     [
       needed
       | row
-      | {"proved": certificates.get(records.parameters(row), False)}
+      | {"is_proved": certificates.get(records.parameters(row), False)}
       for row in rows
       if row["metric"] in metrics and row["value"] is not None
     ],
@@ -185,7 +185,7 @@ def _seeds(measured: pd.DataFrame) -> pd.DataFrame:
   runs = runs.sort_values("missing").groupby("curve").last()
   partial = runs.seeds < runs.seeds_asked
   of_all = " of " + runs.seeds_asked.astype(str)
-  proved = measured.groupby(["curve", "seed"]).proved.all()
+  proved = measured.groupby(["curve", "seed"]).is_proved.all()
   return pd.DataFrame(
     {
       "asked": runs.seeds.astype(str) + of_all.where(partial, ""),

@@ -297,5 +297,5 @@ def to_csv(rows: list[dict]) -> str:
   table["length"] = table.length.where(~is_frontier).astype("Int64")
   columns = ["metric", "task", "name", "test_set", "width", "run", "unit"]
   columns += ["length", "bits", "median", "worst", "best", "lower_bound", "n"]
-  columns += ["seeds", "seeds_asked", "both", "once", "values"]
+  columns += ["seeds", "seeds_asked", "proved", "values"]
   return table[columns].to_csv(index=False)
