@@ -11,6 +11,7 @@ import sys
 import types
 
 import certificate_hunt as hunt
+import elementary_functions
 import numpy as np
 import pytest
 import untrained
@@ -944,6 +945,11 @@ def test_the_bounds_hold_for_coarse_arithmetic(monkeypatch):
     exact, bound = model.mlp("decoder_0/mlp", *hidden, is_tight)
     change = np.linalg.norm(y - exact, axis=1)
     assert (change <= bound).all() and (change > 1e-3 * bound).all()
+
+
+@pytest.mark.parametrize("name", elementary_functions.TRIALS)
+def test_functions_are_as_accurate_as_is_assumed(name):
+  assert 0 < elementary_functions.largest_error(name, 9973) <= checker.ULPS
 
 
 def test_what_is_proved_of_damaged_files_is_right():
