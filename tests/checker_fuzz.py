@@ -1,7 +1,7 @@
 """Damages files of models, and holds the checker's word against the program.
 
 Each draw takes the files of a small model that comes with the package, damages
-shapes, dtypes, names or values in them, and asks pretrained/checker.py. What it
+shapes, dtypes, names or values in them, and asks proofs/checker.py. What it
 proves, the ordinary program must answer rightly. A draw is a function of its
 number:
 
@@ -19,9 +19,9 @@ import tempfile
 import numpy as np
 
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.pretrained import checker
+from lengthgen_jax.pretrained import files
+from lengthgen_jax.proofs import checker
 
-FOLDER = pathlib.Path(checker.__file__).parent
 MODELS = "parity", "successor", "increment"
 NUMBERS = -(1 << 31), -129, -128, -2, -1, 0, 1, 2, 127, 1 << 24, (1 << 31) - 1
 DTYPES = "i1", "u1", "i2", "i8", "u4", ">i4", "f2", "f8", ">f4", "?", "c8", "U"
@@ -164,7 +164,7 @@ def damaged(draw, folder):
   """Writes the files of a draw; returns (model, path of the npz)."""
   rng = np.random.default_rng(draw)
   model = MODELS[draw % len(MODELS)]
-  source = FOLDER / f"{model}.json"
+  source = files.FOLDER / f"{model}.json"
   card = json.loads(source.read_text(encoding="utf-8"))
   arrays = dict(np.load(source.with_suffix(".npz")))
   for _ in range(rng.integers(1, 4)):

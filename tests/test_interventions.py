@@ -9,8 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
-from local_models import by_head
+from plain_lines import one_seed
 
+from lengthgen_jax.attention.lines import (
+  LEFT,
+  RIGHT,
+  WHOLE,
+  Line,
+  SiteLines,
+  shared_lines,
+)
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import interventions
 from lengthgen_jax.probes.activations import RESIDUALS, Observation
@@ -18,6 +26,21 @@ from lengthgen_jax.probes.interventions import BiasLine, Patch, edited_logits
 from lengthgen_jax.tasks.packing import KINDS
 
 TEXTS = ("12+34", "99+11", "50+75")
+
+
+# The line of each of two heads: to the row itself and to the one before; to the
+# digit of the row's place and to the next one.
+HEADS = {
+  "self": [Line(WHOLE, LEFT, 1, 0), Line(WHOLE, LEFT, 1, -1)],
+  "cross": [Line(0, RIGHT, 1, 0), Line(0, RIGHT, 1, 1)],
+}
+
+
+def by_head(site: str) -> SiteLines:
+  """Returns one seed's SiteLines of HEADS at a site, a line for each head."""
+  each = [one_seed(shared_lines([line], 1)) for line in HEADS[site]]
+  join = lambda *x: np.concatenate(x, axis=1)
+  return SiteLines(*map(join, *each))
 
 
 def observed(model: Model) -> Observation:
@@ -33,9 +56,7 @@ def lined() -> Observation:
   in both layers."""
   fields = {"model.num_decoder_layers": 2, "model.num_encoder_layers": 0}
   experiment = untrained.experiment("addition", "encoder_decoder", fields)
-  scaffold = {
-    site: by_head(site, experiment.task) for site in ("self", "cross")
-  }
+  scaffold = {site: by_head(site) for site in ("self", "cross")}
   return observed(Model(experiment, scaffold, untrained.params(experiment)))
 
 

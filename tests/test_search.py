@@ -1,0 +1,176 @@
+"""The search finds inputs that have given contexts, and inputs on which a model
+is wrong."""
+
+import collections
+import dataclasses
+import functools
+import itertools
+
+import certificate_hunt as hunt
+import jax
+import numpy as np
+import pytest
+
+import lengthgen_jax
+from lengthgen_jax.pipelines import certify
+from lengthgen_jax.proofs import checker
+from lengthgen_jax.proofs.search import Search
+from lengthgen_jax.tasks import dataset
+
+
+@functools.cache
+def shipped(name):
+  """Returns a LoadedModel of the package."""
+  return lengthgen_jax.load(name)
+
+
+@functools.cache
+def search_of(name):
+  """Returns the Search of a model of the package, or of a draw of the hunt."""
+  if isinstance(name, int):
+    _, form, model = hunt.draw(name)
+    return Search(model, *hunt.exported(form, model))
+  loaded = shipped(name)
+  return Search(loaded.model, *certify.exported(loaded.config, loaded.model))
+
+
+def changed(name, change):
+  """Returns the Search of a model of the package whose parameters and lines
+  `change` has changed."""
+  loaded = shipped(name)
+  copied = jax.tree.map(np.array, (loaded.model.params, loaded.model.scaffold))
+  change(*copied)
+  params, scaffold = copied
+  model = dataclasses.replace(loaded.model, params=params, scaffold=scaffold)
+  return Search(model, *certify.exported(loaded.config, model))
+
+
+def contexts_in(search, inputs):
+  """Returns {(receptive field, code)} of each input, and asserts that a row has
+  the receptive field of its class."""
+  by_size, found = collections.defaultdict(list), [set() for _ in inputs]
+  for number, (_, lengths) in enumerate(inputs):
+    by_size[tuple(lengths)].append(number)
+  experiment, checked = search.model.experiment, search.checked
+  widths = [experiment.task.padded_width(size) for size in by_size]
+  for lengths, numbers in by_size.items():
+    parsed = [inputs[number] for number in numbers]
+    batch = hunt.batch_of(experiment, parsed, dataset.widest(widths))
+    for _, _, nodes, ids in hunt.contexts_of(checked, lengths, batch):
+      for number, code in zip(numbers, hunt.code_of(checked, ids), strict=True):
+        found[number].add((nodes, int(code)))
+  return found
+
+
+# Draw 5 of the hunt has positions that repeat.
+@pytest.mark.parametrize("name", ["parity", "modular", "increment", "dyck", 5])
+def test_every_context_has_an_input(name):
+  search, rng = search_of(name), np.random.default_rng(0)
+  for nodes, codes in search.batches():
+    codes = codes[:500]
+    inputs = search.draw(nodes, codes, rng)
+    assert None not in inputs
+    contexts = contexts_in(search, inputs)
+    for code, found in zip(codes.tolist(), contexts, strict=True):
+      assert (nodes, code) in found
+
+
+@pytest.mark.parametrize(
+  ("name", "longest"), [("parity", 7), ("successor_decoder_only", 2), (16, 5)]
+)
+def test_the_contexts_of_a_size_are_those_of_all_its_inputs(name, longest):
+  search = search_of(name)
+  task, checked = search.model.experiment.task, search.checked
+  digits = range(task.first_item, task.first_item + task.base)
+  inputs = [
+    (np.array([x]), [n])
+    for n in range(1, longest + 1)
+    for x in itertools.product(digits, repeat=n)
+  ]
+  seen, stated = set().union(*contexts_in(search, inputs)), set()
+  assert longest + task.slack < checked.class_limit  # each class is one size
+  sizes = {longest + task.slack for longest in range(1, longest + 1)}
+  for nodes, rows in search.fields.items():
+    for (x, y, *_), _, plans in rows:
+      if x + y + (not checked.task.marks) in sizes:
+        codes = [c for plan in plans for c in search.contexts.run(plan)]
+        stated |= {(nodes, int(code)) for code in codes}
+  assert seen == stated
+
+
+def test_shown_inputs_are_wrong_and_the_shortest_come_first():
+  """3 and 4 are each other's answers. The numbers are no longer than in
+  training where the model is to be trained on them."""
+
+  def swap(params, scaffold):
+    for array in params["logits_dense_successor"].values():
+      array[..., [3, 4]] = array[..., [4, 3]]
+
+  search = changed("successor", swap)
+  found = search.find_wrong(np.random.default_rng(0), exhaustive=True)
+  contexts = sum(len(codes) for _, codes in search.batches())
+  assert found.contexts == contexts > found.wrong > 0 > found.margin
+  texts = found.counterexamples
+  assert texts == sorted(texts, key=lambda text: (len(text), text))
+  for text, answer in zip(
+    texts[:8], search.model.answers(texts[:8]), strict=True
+  ):
+    right = str(int(text) + 1)
+    assert answer.lstrip("0") != right and set(right) & set("34")
+  longest = search.model.experiment.train_length
+  lengths = {len(text) for text in found.failing}
+  assert max(lengths) <= longest and len(lengths) > 1
+  assert all(set(str(int(x) + 1)) & set("34") for x in found.failing)
+  # Without `exhaustive` it ends after the first receptive field that fails.
+  first = search.find_wrong(np.random.default_rng(0), exhaustive=False)
+  assert 0 < first.wrong < found.wrong and first.contexts < found.contexts
+
+
+@pytest.mark.parametrize("name", ["parity", "modular", "dyck"])
+def test_the_program_itself_is_right_on_all_contexts(name):
+  search = search_of(name)
+  proof = checker.prove(*certify.exported(shipped(name).config, search.model))
+  opinion = search.second_opinion(np.random.default_rng(0), 10**6)
+  assert opinion["contexts"] == proof["contexts"] and not opinion["wrong"]
+  assert abs(opinion["margin"] - proof["margin"]) < proof["rounding"]
+  few = search.second_opinion(np.random.default_rng(0), proof["contexts"] // 2)
+  assert 0 < few["contexts"] < proof["contexts"]
+  assert few["margin"] > opinion["margin"] - proof["rounding"]
+
+
+def test_a_row_that_does_not_see_enough_has_lookalikes():
+  assert search_of("parity").lookalikes() is None
+
+  def close(params, scaffold):
+    scaffold["cross"].valid[:] = False
+
+  names, texts = changed("parity", close).lookalikes()
+  assert not any(name[0] == "in" for name in names if isinstance(name, tuple))
+  # The row that must say names[-1] sees the same in both.
+  right = [np.cumsum([*map(int, text[::-1])]) % 2 for text in texts]
+  place = names[-1][1]
+  assert len(set(map(len, texts))) == 1 and right[0][place] != right[1][place]
+
+
+def test_products_have_the_contexts_that_they_are_made_for():
+  search, rng = search_of("multiply_long"), np.random.default_rng(0)
+  found = 0
+  for nodes, rows in search.fields.items():
+    plan = rows[0][2][-1]
+    codes = rng.permutation(next(search.contexts.batches([plan])))[:2]
+    for as_in_training in (False, True):
+      inputs = search.draw(nodes, codes, rng, as_in_training)
+      assert as_in_training or None not in inputs
+      pairs = [
+        (code, x)
+        for code, x in zip(codes.tolist(), inputs, strict=True)
+        if x is not None
+      ]
+      contexts = contexts_in(search, [x for _, x in pairs])
+      for (code, _), of_input in zip(pairs, contexts, strict=True):
+        assert (nodes, code) in of_input
+      if as_in_training:
+        found += len(pairs)
+        longest = search.model.experiment.data[0].bound(0)
+        assert all(max(x.lengths) <= max(longest) for _, x in pairs)
+  assert found > 0
