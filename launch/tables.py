@@ -170,9 +170,6 @@ def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
 def jobs_of(names: list[str], size: str, kept: Archive) -> list[Job]:
   """Returns the jobs that are left of some tables and single runs: those that
   are not archived, were trained with another config, or lack their probes.
-
-  Raises:
-    UsageError: as in `select`.
   """
   jobs = []
   for name, (run, probes) in select(names, size).items():

@@ -73,12 +73,7 @@ def local_path(name: str, path: str | pathlib.Path) -> pathlib.Path:
 
 
 def workdir_path(name: str, path: str | pathlib.Path) -> pathlib.Path:
-  """Returns what `local_path` does, of the path of a workdir.
-
-  Raises:
-    UsageError: as in `local_path`; or the absolute path has a character that
-      Orbax takes for a pattern when it reads a checkpoint.
-  """
+  """Returns what `local_path` does, of the path of a workdir."""
   workdir = local_path(name, path)
   absolute = str(workdir.absolute())
   check(

@@ -115,9 +115,6 @@ class Experiment:
     Args:
       length: the length as in configs, in decimal digits or items.
       arguments: further arguments of the test set.
-
-    Raises:
-      UsageError: as in `width`.
     """
     lengths, what = self.task.operand_lengths(length, arguments), self.task.unit
     advice = "choose shorter ones or a larger data.fixed_width"

@@ -126,9 +126,6 @@ def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:
   Args:
     preset: the config before.
     assignments: "field=value" for every field that is set.
-
-  Raises:
-    UsageError: as in `set_field` and `name_overrides`.
   """
   config = copy.deepcopy(preset)
   for assignment in assignments:
@@ -207,9 +204,6 @@ def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
   Args:
     values: the values, by section.
     what: where they are from, for messages.
-
-  Raises:
-    UsageError: as in `set_field`.
   """
   config = default_config(str(values.get("task", "addition"))).lock()
   for name, value in leaves(values):
@@ -285,9 +279,6 @@ def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
   Args:
     saved: the config as a dict.
     path: the file that it was saved in, for error messages.
-
-  Raises:
-    UsageError: as in `get_config`.
   """
   _run_registering_files(path, saved)
   config = _filled(saved, f"{path} is of another version")

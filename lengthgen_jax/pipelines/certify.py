@@ -34,11 +34,7 @@ OPINION_CONTEXTS = 30_000  # that the program is tried on, at most
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Certifies a workdir's final model of every seed; returns the exit code.
-
-  Raises:
-    UsageError: as in `workdir.trained_stages` and in `certify`.
-  """
+  """Certifies a workdir's final model of every seed; returns the exit code."""
   certify(workdir.trained_stages(config, folder)[-1], folder)
   return 0
 

@@ -34,9 +34,6 @@ def run(
     config: not used, since every run has its own; None if there is none.
     workdir: the folder, of one run or of many.
     *selection: the metric, tasks and lengths of `write_report`.
-
-  Raises:
-    UsageError: as in `write_report`.
   """
   del config
   print(write_report(workdir, *selection))

@@ -205,9 +205,6 @@ def get_config(model: str) -> ConfigDict:
 
   Args:
     model: NAME or FOLDER/NAME.
-
-  Raises:
-    UsageError: as in `read` and `config.files.from_dict`.
   """
   (card, _), path = read(model), card_path(model)
   config = config_files.from_dict(card["config"], path)
@@ -228,9 +225,6 @@ def read_params(model: str, experiment: Experiment) -> dict:
   Args:
     model: NAME or FOLDER/NAME.
     experiment: the experiment that the model's config describes.
-
-  Raises:
-    UsageError: as in `read`; or they are not those of this experiment.
   """
   path = card_path(model).with_suffix(".npz")
   arrays = {
