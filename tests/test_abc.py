@@ -491,10 +491,8 @@ def test_interpolated_start_cannot_start_again(tmp_path):
 def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
   tmp_path, monkeypatch
 ):
-  def refuse(models):
-    raise UsageError("certify: a head is transparent")
-
-  monkeypatch.setattr(certify, "check_certifiable", refuse)
+  refuse = lambda *_: "a head is open to every key"
+  monkeypatch.setattr(certify, "refusal", refuse)
   workdir = tmp_path / "run"
   done = inside(
     "--mode=abc",
@@ -520,7 +518,7 @@ def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
     "--config.calibration.min_share=0.0",
   )
   assert done.returncode == 0, done.stderr
-  assert "no certificate: certify: a head is transparent" in done.stderr
+  assert "no certificate: a head is open to every key" in done.stderr
   assert "(retrain)" in done.stdout and "(certify)" not in done.stdout
   assert not (workdir / "certificate.json").exists()
   rows = records.read(workdir / "results.jsonl")
