@@ -64,9 +64,9 @@ WINDOW_BY_TASK = {
   "parity": {"train.steps": 600},
 }
 
-# ABC. A batch's width follows from its longest operand, so the vanilla model
-# must tell six widths apart; with sinusoids of places it does so in a third of
-# the steps that sinusoids of the index take.
+# ABC. A batch's width follows from the longest length that is drawn for it, so
+# the vanilla model must tell six widths apart; with sinusoids of places it
+# learns addition in a third of the steps that sinusoids of the index take.
 ABC = {
   "method": "vanilla",  # of the first stage; the second is "abc"
   "positions.kind": "coordinates",
@@ -298,7 +298,8 @@ def get_config(preset: str = "addition"):
   config = default_config(task)
   changes = {"method": method} | METHODS[method]
   changes |= METHODS_BY_TASK.get(method, {}).get(task, {})
-  if "decoder_only" in options:
+  in_one_sequence = "decoder_only" in options
+  if in_one_sequence:
     positions = {  # a method keeps its own
       name: value for name, value in changes.items() if name == "positions.kind"
     }
@@ -306,12 +307,12 @@ def get_config(preset: str = "addition"):
   has_natural_width = not {"fixed", *PAPERS} & {*options}
   if method in ("vanilla", "alibi", "rope") and has_natural_width:
     changes |= MUON_TRAINING
-  if method == "abc" and not has_natural_width:
+  if method == "abc" and not has_natural_width and not in_one_sequence:
     changes |= {"positions.kind": "sinusoidal"}
   if method == "abc" and has_natural_width:
     if task in MUON_BY_TASK:
       changes |= MUON | MUON_BY_TASK[task]
-    if "decoder_only" in options and task in ABC_DECODER_ONLY_BY_TASK:
+    if in_one_sequence and task in ABC_DECODER_ONLY_BY_TASK:
       changes |= ABC_DECODER_ONLY | ABC_DECODER_ONLY_BY_TASK[task]
   if "fixed" in options or papers:
     changes |= FIXED | FIXED_BY_TASK.get(task, {})

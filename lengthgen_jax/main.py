@@ -36,7 +36,7 @@ from lengthgen_jax.errors import (
 # --help does not wait for JAX.
 MODES = {
   "train": "train, then evaluate",
-  "abc": "interpolate, calibrate, retrain, certify, evaluate",
+  "abc": "interpolate, calibrate, retrain, prune, certify, evaluate",
   "evaluate": "test a trained workdir",
   "predict": "answer the inputs on standard input, one a line",
   "calibrate": "write the bias that a trained workdir's attention shows",

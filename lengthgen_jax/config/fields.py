@@ -36,7 +36,7 @@ REGISTRIES = {
   "train.optimizer": OPTIMIZERS,
 }
 # The sections that ABC's second stage may change. `config.retrain` has, by
-# section, only those fields that it changes; these are its defaults.
+# section, only those fields that it changes.
 RETRAIN_SECTIONS = (
   "data",
   "model",

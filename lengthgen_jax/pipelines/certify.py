@@ -244,11 +244,13 @@ def second_opinion(
   if opinion["contexts"] < proof["contexts"]:  # some have larger margins
     difference = min(difference, 0)
   check(
-    not opinion["wrong"] and abs(difference) <= proof["rounding"],
+    not (opinion["wrong"] or opinion["missing"])
+    and abs(difference) <= proof["rounding"],
     f"seed {model.seed}: the proof and the program disagree: the checker finds"
     f" a smallest margin of {proof['margin']:.6g}, within"
-    f" {proof['rounding']:.2g}, the program {opinion['margin']:.6g} and"
-    f" {opinion['wrong']:,} wrong inputs",
+    f" {proof['rounding']:.2g}, the program {opinion['margin']:.6g},"
+    f" {opinion['wrong']:,} wrong inputs and {opinion['missing']:,} contexts"
+    " that no input has",
   )
   return opinion
 

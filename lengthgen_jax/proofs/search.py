@@ -126,19 +126,23 @@ class Search:
     about `limit` of these, drawn at random, if they are more.
 
     Returns:
-      {"contexts": how many were tried, "wrong": on how many inputs the program
-      is wrong, "margin": its smallest margin on them}.
+      {"contexts": how many were tried, "missing": for how many no input was
+      found, "wrong": on how many inputs the program is wrong, "margin": its
+      smallest margin on them}.
     """
     total = sum(len(codes) for _, codes in self.batches())
-    tried, wrong, smallest = 0, 0, np.inf
+    tried, missing, wrong, smallest = 0, 0, 0, np.inf
     for nodes, codes in self.batches():
       if total > limit:
         codes = codes[rng.random(len(codes)) < limit / total]
-      margins = self.margins([x for x in self.draw(nodes, codes, rng) if x])
+      inputs = [x for x in self.draw(nodes, codes, rng) if x is not None]
+      margins = self.margins(inputs)
+      missing += len(codes) - len(inputs)
       tried += len(margins)
       wrong += int((~(margins > 0)).sum())
       smallest = min(smallest, float(margins.min(initial=np.inf)))
-    return {"contexts": tried, "wrong": wrong, "margin": smallest}
+    result = {"contexts": tried, "missing": missing, "wrong": wrong}
+    return result | {"margin": smallest}
 
   def lookalikes(self) -> tuple[tuple, list[str]] | None:
     """Returns a row that must say different tokens where it sees the same, of

@@ -117,7 +117,7 @@ def muon(train: TrainConfig) -> optax.GradientTransformation:
 
   Three Newton-Schulz iterations with AOL (almost-orthogonal layer)
   preconditioning train as well as the usual five without it, at 0.6 times their
-  cost (measured on a CPU, docs/recipes.md).
+  cost (measured on a CPU).
   """
   # An adam_learning_rate of 0 stands for learning_rate.
   adam_peak = train.adam_learning_rate or train.learning_rate
