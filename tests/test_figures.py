@@ -169,7 +169,7 @@ def test_the_reach_figure_and_its_table_have_every_bar(monkeypatch):
     )
   bars = pages.reach(kept)
   assert [tuple(x)[:6] for x in bars.to_numpy()][:3] == [
-    ("addition", "**ABS, T=3**", "6 digits", "60", "100 %", "3 ∀¹"),
+    ("addition", "**ABS, T=3**", "6 digits", "60", "100 %", "3 ∀"),
     ("addition", "**ABC**", "6 digits", "60", "100 %", "3 ∀"),
     ("addition", "ABS, T=3", "6 digits", "60", "100 %", ""),
   ]

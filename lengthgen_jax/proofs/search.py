@@ -176,7 +176,8 @@ class Search:
     for i, (_, lengths) in enumerate(inputs):
       width = experiment.task.padded_width(lengths)
       by_width.setdefault(width, []).append(i)
-    result, bound = np.zeros(len(inputs)), dataset.widest([*by_width, 1])
+    result = np.zeros(len(inputs))
+    bound = dataset.widest([*by_width]) if by_width else 0
     for width, numbers in by_width.items():
       for start in range(0, len(numbers), BATCH_SIZE):
         part = numbers[start : start + BATCH_SIZE]
