@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.pipelines import bench
-from lengthgen_jax.pretrained import checker
+from lengthgen_jax.proofs import checker
 
 X, Y = jnp.ones((4, 8, 16)), jnp.ones((4, 16, 32))
 FLOPS = 2 * 4 * 8 * 16 * 32  # of X @ Y

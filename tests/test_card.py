@@ -13,7 +13,7 @@ from command import REPOSITORY
 
 from lengthgen_jax.config import build
 from lengthgen_jax.papers import archive
-from lengthgen_jax.pretrained import checker
+from lengthgen_jax.proofs import checker
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,8 @@ from lengthgen_jax.attention.lines import (
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks import TASKS
+from lengthgen_jax.training import loop
+from lengthgen_jax.training.optimizer import TrainConfig
 
 ALIGNED = {"arithmetic.aligned": True}
 FORMS = [(name, {}) for name in TASKS if TASKS[name]().strides] + [
@@ -275,8 +277,9 @@ def test_a_step_along_lines_is_that_of_all_pairs():
 
   @functools.partial(jax.jit, static_argnums=0)
   def loss_and_gradient(plan):
-    args = lines, batch, "addition", noise, plan
-    return jax.value_and_grad(experiment.loss_sum)(params, *args)
+    spec = loop.TrainSpec(experiment, TrainConfig(), plan)
+    args = spec, lines, "addition", batch, noise
+    return jax.value_and_grad(loop.loss)(params, *args)
 
   assert plan is not None
   jax.tree.map(

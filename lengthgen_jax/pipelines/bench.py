@@ -26,12 +26,13 @@ from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.errors import file_errors
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.pipelines import runs
+from lengthgen_jax.pretrained import files as pretrained
 from lengthgen_jax.proofs import checker
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop, optimizer
 
 EXAMPLES = 64  # at most so many are evaluated at once
-PROVED = pathlib.Path(checker.__file__).with_name("addition.npz")
+PROVED = pretrained.FOLDER / "addition.npz"
 HEADINGS = "ms", "rows/s", "GFLOP/s", "of peak %", "first call s"
 LEGEND = """\
 rows are those of the decoder. GFLOP/s counts matrix products, and "of peak %"
