@@ -72,7 +72,8 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
         )
       )
     pruned = prune.without_closed(config.prune, model, result)
-    if result["value"] == 1 and config.certify.second_opinion:
+    asked = result["value"] == 1 and config.certify.second_opinion
+    if asked and "second_opinion" not in result:
       result["second_opinion"] = second_opinion(config, pruned, result)
     certificates[seed] = result
     text = json.dumps(previous | certificates, indent=1) + "\n"
@@ -126,7 +127,7 @@ def refusal(config: ConfigDict, model: Model) -> str:
   """Returns why the checker refuses a model, "" if it does not."""
   try:
     checker.Model(*exported(config, model))
-  except (UsageError, ValueError) as reason:
+  except (UsageError, ValueError, LookupError, TypeError) as reason:
     return str(reason)
   return ""
 
