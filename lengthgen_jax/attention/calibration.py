@@ -9,7 +9,7 @@ condition (a width and a length of the operands) under which attention was
 collected, so that low thresholds suffice.
 
 In order: `candidate_lines` lists what is tested; `calibrate` tests it;
-`within_reach` marks the lines for which a certificate can try all cases;
+`within_reach` marks the lines for which a certificate can try all contexts;
 `drop_weak_heads` drops the heads that lines do not describe;
 `move_output_lines_to_first_layer` moves lines of grids; and `compact` makes a
 bias of what is left. Shapes: R seeds, N layers, H heads, T rows, S keys, C

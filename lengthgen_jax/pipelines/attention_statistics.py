@@ -275,7 +275,7 @@ def select_lines(
   selection = jax.device_get(
     calibrate(attention, lines, causal=causal, rule=rule)
   )
-  if section.reach:  # with other lines, cases are too many for a certificate
+  if section.reach:  # with other lines, contexts are too many for a proof
     first_layer, later_layers = calibration.within_reach(
       lines, largest.keys, task, section.reach
     )

@@ -577,11 +577,11 @@ def draw_margins(
   path: pathlib.Path,
   title: str,
 ) -> pathlib.Path:
-  """Draws a histogram of the margins of the cases tried for each certificate;
+  """Draws a histogram of the margins of the contexts of each certificate;
   returns the path.
 
   Args:
-    histograms: {title of the panel: number of cases in each interval}.
+    histograms: {title of the panel: number of contexts in each interval}.
     edges: the histograms' edges; the first and the last are infinite.
     path: where the PNG goes.
     title: the title above all panels.
@@ -594,7 +594,7 @@ def draw_margins(
     axis.bar(edges[:-1], counts, np.diff(edges), align="edge", color=colors)
     axis.set_yscale("log")
     axis.set_ylim(bottom=0.5)
-    axis.set_ylabel("cases")
+    axis.set_ylabel("contexts")
     axis.set_title(name)
   occupied = np.flatnonzero(sum(histograms.values()))
   axes[0].set_xlim(edges[occupied[0]] - 1, edges[occupied[-1]] + 2)
