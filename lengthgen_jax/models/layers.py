@@ -23,7 +23,6 @@ from lengthgen_jax.rng import Noise
 
 NORMS = get_args(sections.Norm)
 DTYPES = get_args(sections.Dtype)
-PRECISIONS = get_args(sections.Precision)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,13 @@ import numpy as np
 from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.errors import check
 from lengthgen_jax.proofs import checker
-from lengthgen_jax.tasks.multiply_long import MultiplyLong, RunningSum
+from lengthgen_jax.tasks.multiply_long import MultiplyLong
 from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import Size, Task
 
 LENGTHS = (1, 2, 5)  # of the examples that a table is compared with
 EXAMPLES = 30  # of each length
+NOT_LESS, LESS, BOTH_ZERO = range(3)  # orders of `step_sum`
 
 
 def obstacle(task: Task) -> str:
@@ -155,19 +156,18 @@ def machine(task, symbols, short) -> dict[str, Any]:
   """Returns the machine of a task whose short operand, if it has one, is the
   digit `short`: those of its states that can be reached."""
   accepting = lambda state: True
-  step_task, initial = task, task.initial_state
+  step, initial = task.step, task.initial_state
   if isinstance(task, MultiplyLong):
-    step_task = RunningSum(is_first=False, end=task.end)
     # Before place 0, where no digit of a is read, both numbers are zero so far.
-    initial = RunningSum.BOTH_ZERO
-    accepting = lambda state: state % 3 != RunningSum.NOT_LESS
+    step, initial = step_sum, BOTH_ZERO
+    accepting = lambda state: state % 3 != NOT_LESS
   count = len(symbols)
   columns = [np.array(column) for column in zip(*symbols, strict=True)]
   if short is not None:
     columns.insert(1, np.full(count, short))
   states, rows = [initial], []
   for state in states:  # grows while it is read
-    next_states, outputs = step_task.step(np.full(count, state), tuple(columns))
+    next_states, outputs = step(np.full(count, state), tuple(columns))
     row = np.broadcast_to(next_states, count).tolist()
     states += [x for x in dict.fromkeys(row) if x not in states]
     rows.append((row, np.broadcast_to(outputs, count).tolist()))
@@ -177,3 +177,20 @@ def machine(task, symbols, short) -> dict[str, Any]:
     "outputs": [outputs for _, outputs in rows],
     "accepting": [accepting(state) for state in states],
   }
+
+
+def step_sum(state, symbols):
+  """Takes a step along a row of N×M's grid, s // 10 + a·b for a digit b, where
+  s is the row before; returns (next state, output digit), elementwise.
+
+  A state is 3·carry + order, where the order says how s compares with 10·a by
+  the digits so far: NOT_LESS, LESS or BOTH_ZERO. A sum s is below 10·a, or 0.
+  """
+  a, b, s = symbols
+  carry, order = np.divmod(state, 3)
+  # The most significant digits that differ decide; equal nonzero numbers are
+  # not less.
+  decides = (a != s) | (order == BOTH_ZERO) & (a > 0)
+  order = np.where(decides, np.where(s < a, LESS, NOT_LESS), order)
+  carry, digit = np.divmod(s + a * b + carry, 10)
+  return 3 * carry + order, digit

@@ -7,9 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check, check_probability
 from lengthgen_jax.tasks import arithmetic_test_sets
 from lengthgen_jax.tasks.numbers import NumberTask
@@ -253,59 +251,3 @@ class MultiplyLong(NumberTask):
     product = "".join(number[0] for number in sums) + sums[-1][1:]
     texts = [number[::-1].lstrip("0") or "0" for number in (*sums, product)]
     return " ".join([*texts[:-1], "->", texts[-1]]) if scratchpad else texts[-1]
-
-
-class RunningSum:
-  """A RunningSum is the transducer of a row of the grid, s // 10 + a·b for a
-  digit b, where s is the row before.
-
-  Its operands are a, b and s. At place p it reads digit p - 1 of a and digit p
-  of s, and writes digit p - 1 of the row; at place 0 it reads s alone and
-  writes 0. A sum s is below 10·a, or 0; and every such sum occurs, if the
-  operand b is long enough.
-
-  A state is `initial_state`, or 3·carry + order, where the order says how s
-  compares with 10·a by the digits so far: NOT_LESS, LESS or BOTH_ZERO.
-  Attributes that are not listed are those of a Task.
-
-  Attributes:
-    is_first: whether there is no row before, so that s is 0.
-    end: the id of the end token.
-  """
-
-  operands, base, shared_operands, first_item = 3, 10, (1,), 0
-  NOT_LESS, LESS, BOTH_ZERO = range(3)
-  initial_state = 30  # the carry is at most 9, so the other states are 0...29
-  states = range(31)
-
-  def __init__(self, is_first: bool, end: int):
-    self.is_first, self.end = is_first, end
-
-  def step(
-    self, state: Array, symbols: Sequence[Array]
-  ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (next state, output digit) from the state and the symbols (a, b,
-    s), elementwise."""
-    a, b, s = symbols
-    carry, order = np.divmod(state, 3)
-    # The most significant digits that differ decide; equal nonzero numbers are
-    # not less.
-    decides = (a != s) | (order == self.BOTH_ZERO) & (a > 0)
-    order = np.where(decides, np.where(s < a, self.LESS, self.NOT_LESS), order)
-    total = s + a * b + carry
-    # At place 0 no digit of a is read: the digit of 10·a is zero.
-    is_initial = state == self.initial_state
-    first_order = np.where(s > 0, self.NOT_LESS, self.BOTH_ZERO)
-    next_state = np.where(is_initial, first_order, 3 * (total // 10) + order)
-    return next_state, np.where(is_initial, 0, total % 10)
-
-  def can_read(self, state: int, digits: tuple[int, ...]) -> bool:
-    """Returns whether the digits (a, s) can be read in a state: at place 0 that
-    of a is 0, and without a row before that of s always is."""
-    a, s = digits
-    return not (a and state == self.initial_state or s and self.is_first)
-
-  def can_pad(self, state: int, digits: tuple[int, ...]) -> bool:
-    """Returns whether the digits (a, s) are zeros that can be all that follows
-    a state: s must be less than 10·a by the digits so far, or both zero."""
-    return not any(digits) and state % 3 != self.NOT_LESS
