@@ -21,7 +21,6 @@ WIDTH = 14  # inches, the most of a figure: 1400 pixels
 
 STYLE = {
   "savefig.dpi": 100,
-  "savefig.bbox": "tight",
   "font.size": 8,
   "figure.titlesize": 10,
   "axes.titlesize": 8,

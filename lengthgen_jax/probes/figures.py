@@ -3,7 +3,7 @@ projections of residuals, and what probes and certificates measured."""
 
 import math
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,11 +116,15 @@ def position_labels(
   return labels
 
 
-def _set_ticks(axis: Axis, labels: list[str], inches: float) -> None:
+def _set_ticks(
+  axis: Axis, labels: list[str], inches: float, starts: Sequence[int] = (0,)
+) -> None:
   """Sets a tick at each of the labels, which take up so many inches, or at
-  every second, third, ... if there is no room for all."""
+  every second, third, ... if there is no room for all; and so from each of some
+  starts on."""
   step = max(math.ceil(0.11 * len(labels) / inches), 1)
-  axis.set_ticks(range(0, len(labels), step), labels[::step])
+  places = [start + i for start in starts for i in range(0, len(labels), step)]
+  axis.set_ticks(places, labels[::step] * len(starts))
   if isinstance(axis, XAxis) and max(map(len, labels), default=0) > 1:
     axis.set_tick_params(rotation=90)
 
@@ -160,8 +164,17 @@ def matrices(
   width, height = max(cell * num_keys, 1.4), max(cell * num_rows, 1.0)
   room = max(int((WIDTH - 1) / width), 1)
   columns = max(n for n in range(1, room + 1) if heads % n == 0)
-  shared = {"sharex": True, "sharey": True}
-  figure, axes = panels(layers * heads, width, height + 0.2, columns, **shared)
+  # The matrices are tiles of one image: a panel for each would take seconds.
+  gap_x = math.ceil(0.1 * num_keys / width)
+  gap_y = math.ceil(0.22 * num_rows / height)  # has a title
+  tile_x, tile_y = num_keys + gap_x, num_rows + gap_y
+  tiles = np.full((layers * heads, tile_y, tile_x), -np.inf)
+  tiles[:, gap_y:, :num_keys] = values.reshape(-1, num_rows, num_keys)
+  mosaic = tiles.reshape(-1, columns, tile_y, tile_x).swapaxes(1, 2)
+  mosaic = mosaic.reshape(-1, columns * tile_x)
+  tile_rows = layers * heads // columns
+  size = width * tile_x / num_keys, height * tile_y / num_rows
+  figure, (axis,) = panels(1, size[0] * columns, size[1] * tile_rows, 1)
   finite = values[np.isfinite(values)]
   low, high = finite.min(initial=0), finite.max(initial=0)
   colors = "Blues"
@@ -170,14 +183,25 @@ def matrices(
     # In whole numbers, so that strengths that hardly differ look alike.
     low, high = math.floor(low), math.ceil(high)
   high = high if high > low else low + 1
-  for axis, (layer, head) in zip(axes, np.ndindex(layers, heads), strict=True):
-    matrix = np.ma.masked_invalid(values[layer, head])
-    axis.imshow(matrix, cmap=colors, vmin=low, vmax=high)
+  mosaic = np.ma.masked_invalid(mosaic)
+  axis.imshow(mosaic, cmap=colors, vmin=low, vmax=high)
+  for tile, (layer, head) in enumerate(np.ndindex(layers, heads)):
+    x, y = tile % columns * tile_x - 0.5, tile // columns * tile_y + gap_y - 0.5
+    frame = plt.Rectangle((x, y), num_keys, num_rows, fill=False, clip_on=False)
+    axis.add_patch(frame)
     prefix = f"layer {layer} " if layers > 1 else ""
-    axis.set_title(f"{prefix}head {head}", pad=2)
-    _set_ticks(axis.xaxis, key_labels, width)
-    _set_ticks(axis.yaxis, row_labels, height)
-  figure.colorbar(axes[0].images[0], ax=axes, label=label, aspect=30, pad=0.01)
+    middle = x + num_keys / 2, y
+    axis.annotate(
+      f"{prefix}head {head}",
+      middle,
+      (0, 2),
+      textcoords="offset points",
+      ha="center",
+    )
+  axis.spines[:].set_visible(False)
+  _set_ticks(axis.xaxis, key_labels, width, range(0, mosaic.shape[1], tile_x))
+  _set_ticks(axis.yaxis, row_labels, height, range(gap_y, len(mosaic), tile_y))
+  figure.colorbar(axis.images[0], label=label, aspect=30, pad=0.01)
   figure.suptitle(title)
   names = [f"{x}: {text}" for x, text in NAMES.items() if x in key_labels]
   legend = f" ({'; '.join(names)})" if names else ""
