@@ -9,7 +9,7 @@ import os
 # Proofs multiply small matrices, for which one thread is three times as fast.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def load(source, seed: int | None = None, stage: str = ""):

@@ -554,7 +554,8 @@ def stated_table(config):
   if name in arithmetic_tasks:
     marks, start, symbols, steps = arithmetic_tasks[name]
     section = config["arithmetic"]
-    require(section["aligned"] is False, "the digits of the operands alternate")
+    alternate = section["aligned"] is not False and len(marks) > 1
+    require(not alternate, "the digits of the operands alternate")
     machines = [tabulate(b, start, symbols, x) for b, x in steps.items()]
     table |= numbers | {"segments": ["a", "b"][: len(marks)], "marks": marks}
     table |= {"slack": section["slack"], "symbols": symbols}
