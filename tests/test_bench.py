@@ -85,11 +85,3 @@ def test_one_command_times_what_its_config_does(tmp_path, monkeypatch):
   assert step["rows"] == config.train.batch_size * rows
   assert [row["rows"] for row in tests[1::2]] == [6, 8]  # digits, slack, `&`
   assert len(proofs) == 1 and proof["seconds"] > 0
-
-
-def test_a_workdir_that_is_a_file_is_refused_before_anything_is_timed(tmp_path):
-  path = tmp_path / "file"
-  path.touch()
-  assert "cannot write there" in command.refused(
-    "bench", command.get_config(), path
-  )

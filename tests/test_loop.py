@@ -120,15 +120,6 @@ def test_attempts_resume_where_they_were(lost, whole, tmp_path):
   assert logged(copy) == logged(folder)
 
 
-def test_the_save_interval_changes_no_result(whole, tmp_path):
-  run, lines = make_run(tmp_path, save_every=100)
-  assert leaf_bytes(loop.train(run)) == leaf_bytes(whole[0])
-  assert lines == whole[1]
-  assert checkpoints(tmp_path) == [120]
-  assert checkpoints(whole[2]) == [20, 40, 60, 80, 100, 120]
-  assert logged(tmp_path) == logged(whole[2])
-
-
 def test_seeds_behind_the_farthest_are_saved_too(tmp_path):
   """A checkpoint is named after the seed that is farthest."""
   run, lines = make_run(tmp_path, (CONVERGING,) * 3)
@@ -182,22 +173,6 @@ def test_stop_signal_saves_and_the_next_call_goes_on(
   assert leaf_bytes(loop.train(run)) == leaf_bytes(whole[0])
   assert lines[0] == "resumed at step 40"
   assert logged(tmp_path) == logged(whole[2])
-
-
-def test_a_stop_after_a_failure_counts_the_steps_of_the_next_attempt(
-  tmp_path, monkeypatch
-):
-  write = log.Log.write
-
-  def stop_at_last(log, states, metrics):
-    write(log, states, metrics)
-    if max(states.step) == 60:
-      os.kill(os.getpid(), signal.SIGTERM)
-
-  run, _ = make_run(tmp_path, (HOPELESS,) * 3, save_every=100)
-  monkeypatch.setattr(log.Log, "write", stop_at_last)
-  with pytest.raises(Interrupted, match="stopped at step 60 of 120"):
-    loop.train(run)
 
 
 def test_first_ctrl_c_is_remembered_and_the_second_obeyed():

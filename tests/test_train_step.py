@@ -68,15 +68,6 @@ def test_a_seed_knows_no_other():
   assert len({str(leaf_bytes(one(states.params, r))) for r in range(4)}) == 4
 
 
-def test_seeds_start_from_parameters_that_are_given():
-  """And from nothing else that random ones would have left in a state."""
-  spec = toy.train_spec()
-  params = jax.tree.map(lambda x: x + 1, initial(spec).params)
-  states = loop.init_seeds(spec, SEEDS, (), [one(params, r) for r in range(4)])
-  expected = initial(spec).replace(params=params, best_params=params)
-  assert leaf_bytes(states) == leaf_bytes(expected)
-
-
 def test_steps_do_not_depend_on_chunks_and_any_number_is_one_compile(spec):
   whole, _ = chunk(spec, initial(spec), 5)
   compiled = loop.over_seeds(loop.train_chunk, spec)._cache_size()
@@ -140,13 +131,6 @@ def test_a_target_freezes_a_seed_alone_with_its_best_parameters(spec):
   assert leaf_bytes(later.params) != leaf_bytes(learned.params)
 
 
-def test_validation_is_of_every_width():
-  spec = toy.train_spec()
-  _, metrics = chunk(spec, initial(spec), 1)
-  # All of the second width are right, few of the first.
-  assert ((metrics.em >= 0.5) & (metrics.em < 0.9)).all()
-
-
 def first_step(experiment, step_spec):
   """Gradients and losses of a step, from fresh parameters."""
   spec = TrainSpec(experiment, toy.train_config())
@@ -170,16 +154,6 @@ def test_weighted_mixing_is_one_step_on_shares():
   assert_close(grads, weighted)
   assert grads["main"]["offset"] != 0 and grads["hint"]["offset"] != 0
   assert main["hint"]["offset"] == 0 and hint["main"]["offset"] == 0
-
-
-def test_a_share_of_two_parts_is_one_mean_over_all_tokens():
-  experiment = toy.Toy(heads=("main",))
-  ((share,),) = experiment.step_specs
-  small, large = Part(0, 4), Part(1, 12)
-  of = lambda *parts: first_step(experiment, (share._replace(parts=parts),))
-  grads, losses = of(small, large)
-  mean = lambda a, b: 0.25 * a + 0.75 * b
-  assert_close((grads, losses), jax.tree.map(mean, of(small), of(large)))
 
 
 def test_every_round_has_the_next_width_and_a_step_for_each_head():
