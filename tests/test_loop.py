@@ -11,7 +11,6 @@ import signal
 import numpy as np
 import pytest
 import toy
-from command import contents, refuses
 from pytrees import leaf_bytes, one
 from rows import logged
 from toy import BAD_LOSS, BAD_START, CONVERGING, HOPELESS
@@ -193,31 +192,6 @@ def test_training_can_start_from_other_parameters(whole, tmp_path):
   assert fresh["step"] == 20
   assert max(row["loss"] for row in first) < 0.1 * fresh["loss"]
   assert len({row["loss"] for row in first}) == 3  # data are the seeds' own
-
-
-def test_a_run_of_another_structure_is_refused_and_nothing_moves(
-  whole, tmp_path
-):
-  folder = tmp_path / "run"
-  shutil.copytree(whole[2], folder)
-  before = contents(folder)
-  run, _ = make_run(folder, experiment=toy.Toy(heads=("main", "other")))
-  for use in (loop.train, lambda run: loop.load(run, "last")):
-    missing = "lacks best_params/other/offset float32[3]"
-    with refuses("another structure: it has best_params/hint/offset", missing):
-      use(run)
-  assert contents(folder) == before
-
-
-def test_best_is_of_all_attempts(whole):
-  states, _, folder = whole
-  rows = logged(folder)
-  for r, seed in enumerate(SEEDS):
-    em_by_step = {row["step"]: row["em"] for row in rows if row["seed"] == seed}
-    best = max(em_by_step.values())
-    assert np.float32(best) == states.best_em[r]
-    first_step = min(step for step, em in em_by_step.items() if em == best)
-    assert states.best_step[r] == first_step
 
 
 def test_what_is_watched_is_logged_where_seeds_moved(tmp_path):

