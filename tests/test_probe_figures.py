@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import untrained
 
-from lengthgen_jax.drawing import WIDTH
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import run_figures
 from lengthgen_jax.probes import figures
@@ -44,16 +43,6 @@ def test_rows_say_and_keys_hold(model):
     assert labels["cross"].keys == source.split()
 
 
-def test_padding_has_no_label():
-  experiment = untrained.experiment()
-  batch = untrained.typed(experiment, "12+34", width=2, longest=3)
-  (rows, keys), (_, source) = run_figures.labels_by_site(
-    experiment.task, batch
-  ).values()
-  assert rows == ["y1", "y2", "&"] and keys[0] == "$"
-  assert source == ["$", "a2", "a1", "+", "b2", "b1"]
-
-
 def test_heads_share_a_scale_with_zero_in_it():
   values = np.full((2, 8, 3, 40), -np.inf)
   values[0, 0, 0, 0], values[1, 7, 2, 39] = 0.5, 0.48
@@ -74,33 +63,6 @@ def test_heads_share_a_scale_with_zero_in_it():
     assert mosaic[-1].compressed().tolist() == [0.48]
     ticks = {t.get_text() for t in panel.get_yticklabels()}
     assert ticks == {*names[:3]}
-
-
-@pytest.mark.parametrize("heads", (1, 7, 16))
-@pytest.mark.parametrize("keys", (3, 150))
-def test_no_figure_is_wider_than_a_screen(heads, keys):
-  labels = ["a100"] * keys
-  values = np.zeros((2, heads, keys, keys))
-  figure = figures.matrices(values, "title", labels, labels)
-  series = {f"panel {i}": [("a", {1: [0.0]})] for i in range(heads)}
-  for drawn in (figure, figures.curves(series, "title", "x")):
-    assert drawn.get_size_inches()[0] <= WIDTH
-
-
-def test_equal_curves_are_told_apart():
-  values = {6: [1.0, 0.5], 20: [1.0]}
-  series = {"first": [("a", values), ("b", values)], "second": [("b", values)]}
-  figure = figures.curves(series, "title", "length", trained=6)
-  first, second = figure.axes
-  _, a, b = first.get_lines()  # the first is where training ends
-  np.testing.assert_array_equal(a.get_xydata(), b.get_xydata())
-  np.testing.assert_array_equal(a.get_ydata(), [0.75, 1.0])
-  pixels = lambda line: line.get_transform().transform(line.get_xydata())
-  x, y = (pixels(b) - pixels(a)).T
-  assert np.allclose(x, 0) and (y > 1).all()
-  style = lambda x: (x.get_color(), x.get_marker(), x.get_linestyle())
-  assert all(map(str.__ne__, style(a), style(b)))
-  assert style(second.get_lines()[1]) == style(b)
 
 
 def test_projections_are_inner_products_by_row():
