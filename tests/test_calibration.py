@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import untrained
 from command import refuses
-from ml_collections import ConfigDict
 from plain_lines import INF, one_seed, opened, places, site_line, tokens
 
 from lengthgen_jax import sections
@@ -21,7 +20,7 @@ from lengthgen_jax.attention.calibration import (
   compact,
 )
 from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE, Lines
-from lengthgen_jax.pipelines.calibrate import check_config, rule_against
+from lengthgen_jax.pipelines.calibrate import check_config
 from lengthgen_jax.tasks.packing import KINDS
 
 A, B, TARGET, START = range(4)  # segments
@@ -441,32 +440,3 @@ def test_heads_that_their_lines_do_not_describe_lose_them():
   np.testing.assert_array_equal(kept[0, 0], keep[0, 0])
   assert not kept[0, 1:].any()
   assert (calibration.drop_weak_heads(selection, 0.0).keep == keep).all()
-
-
-def test_the_rule_that_leaves_a_head_without_lines_is_named():
-  section = ConfigDict(
-    {"kappa": 2.0, "kappa_self": 0.8, "min_cells": 0.5}
-    | {"reach": 1, "min_share": 0.5}
-  )
-  strength, every = np.array([0.3, 0.1, 0.02]), np.ones(3, bool)
-  not_first = np.array([False, True, True])
-
-  def named(score, is_long=every, within_reach=every, site="cross"):
-    score = np.array(score)
-    of_head = Selection(strength, strength, score, is_long, score < 0)
-    return rule_against(section, site, "z", of_head, within_reach)
-
-  low = "calibration.kappa=2.0 (best z 1.2"
-  assert named([1.2, 0.7, 0.1]) == f"{low})"
-  of_self = "calibration.kappa_self=0.8 (best z 0.7)"
-  assert named([0.7, 0.7, 0.1], site="self") == of_self
-  # A line above κ that another rule forbids is no eligible one.
-  assert named([3.8, 1.2, 0.1], within_reach=not_first) == (
-    f"{low}; calibration.reach=1 rules out a line of z 3.8)"
-  )
-  assert named([3.8, 1.2, 0.1], is_long=not_first) == (
-    f"{low}; calibration.min_cells=0.5 rules out a line of z 3.8)"
-  )
-  assert named([3.8, 2.5, 0.1]) == (
-    "calibration.min_share=0.5 (its lines hold 0.40 of the attention)"
-  )

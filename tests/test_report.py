@@ -354,17 +354,3 @@ def test_a_report_that_cannot_be_written_is_one_line(tmp_path):
   (tmp_path / "report.md").mkdir()
   with refuses(f"--workdir={tmp_path}: cannot write there"):
     report.write_report(tmp_path)
-
-
-def test_a_certificate_of_another_model_proves_nothing(tmp_path, monkeypatch):
-  rows = [*seeds(100), PROVED]
-  write_run(tmp_path, "shipped", rows, CONFIG | {"pretrained": "addition"})
-  line = lambda: next(
-    text
-    for text in report.write_report(tmp_path).splitlines()
-    if "100.0" in text and "|" in text
-  )
-  assert "∀" in line()
-  card = {"certificate": report.pretrained.OTHER_MODEL}
-  monkeypatch.setattr(report.pretrained, "read", lambda model: (card, {}))
-  assert "∀" not in line()
