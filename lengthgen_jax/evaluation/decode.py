@@ -76,8 +76,7 @@ def greedy(
 
   def decode_column(carry: tuple) -> tuple:
     """Writes the token that was predicted for a column, or PAD where the
-    sequence has ended, and predicts the next one. After the last column the
-    prediction is of no use."""
+    sequence has ended, and predicts the next one."""
     column, token, cache, decoded, done = carry
     token = jnp.where(done, task.pad, token)
     decoded = jax.lax.dynamic_update_slice_in_dim(
@@ -232,8 +231,8 @@ def stream(
 def _sparse_biases(
   experiment: Experiment, scaffold: dict, part: Batch
 ) -> tuple[SparseBias, SparseBias]:
-  """Returns the biases of self- and cross-attention in sparse form: on the keys
-  that lie on lines of the rows of `part`."""
+  """Returns the biases of self- and cross-attention on the keys that lie on
+  lines of the rows of `part`."""
   no_dense_heads = ((),)  # the same in all layers
   plan = SparsePlan(tuple((site, no_dense_heads) for site in scaffold))
   biases = experiment.site_inputs(scaffold, part, sparse_plan=plan).biases
@@ -244,7 +243,6 @@ def _sparse_biases(
 
 
 def _select_row(bias: SparseBias, row: jax.Array) -> SparseBias:
-  """Selects one row of a sparse bias."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1, 3)
   return bias.replace(values=cut(bias.values), index=cut(bias.index))
 

@@ -50,7 +50,7 @@ def test_rows(
 
 
 def _outputs(batch: Batch, values: Array) -> np.ndarray:
-  """Returns the values [B, O] of the scored rows, of those [B, T] of all."""
+  """Returns the values [B, O] of the scored rows alone."""
   is_output = np.asarray(batch.weight) > 0
   return np.asarray(values)[is_output].reshape(len(is_output), -1)
 
@@ -108,8 +108,6 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   }
 
   def holds(length: int) -> bool:
-    """Returns whether the model is right at a length, and keeps its counts in
-    `tried`."""
     if length not in tried:
       tried[length] = _exact_counts(model, spec._replace(length=length))
     return lower_bound(*tried[length]) >= COMPLETE_EM
@@ -173,8 +171,8 @@ def longest_before_failure(
 
 
 def _digits(tokens: Iterable[int], end: int) -> list[int]:
-  """Returns a number's digits without end tokens and leading zeros, which
-  come last because the least significant digit is first."""
+  """Returns a number's digits, the least significant first, without end tokens
+  and leading zeros."""
   return np.trim_zeros([int(t) for t in tokens if t != end], "b")
 
 
@@ -210,8 +208,8 @@ def value_row(
 
 
 def token_rows(tokens: np.ndarray, teacher_forced: bool) -> list[dict]:
-  """Returns the row of token accuracy, and that of accuracy by output position,
-  whose value is the lowest, from which tokens [n, O] are right.
+  """Returns the rows of token accuracy and of accuracy by output position, the
+  lowest of which is the value, from which tokens [n, O] are right.
 
   They have no lower bound: the tokens of an output are no independent samples.
   """
@@ -234,7 +232,6 @@ def lower_bound(correct: int, n: int) -> float:
 
 
 def tokens_before_end(tokens: Iterable[int], end: int | None) -> list[int]:
-  """Returns the tokens before the first end token, all if there is none."""
   tokens = list(map(int, tokens))
   return tokens[: tokens.index(end)] if end in tokens else tokens
 

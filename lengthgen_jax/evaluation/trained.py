@@ -422,14 +422,12 @@ def attention_bytes(
 
 
 def _check_choice(field: str, value: Any, choices: Collection) -> None:
-  """Raises ValueError, which names the field, unless a value is a choice."""
   if value not in choices:
     valid = ", ".join(map(str, choices))
     raise ValueError(f"{field}={value!r}: choose one of {valid}")
 
 
 def _check_text(text: Any, task: Task) -> None:
-  """Raises ValueError if an input is no string."""
   if not isinstance(text, str):
     raise ValueError(f"{text!r}: inputs are strings, like {task.usage!r}")
 
@@ -534,9 +532,7 @@ def _select_seed(params: dict, r: jax.Array | int) -> dict:
 
 
 def best(models: list[Model]) -> Model:
-  """Returns the model with the best validation exact match.
-
-  Models that diverged count only if all did.
-  """
+  """Returns the model with the best validation exact match; those that diverged
+  count only if all did."""
   not_diverged = [model for model in models if not model.diverged]
   return max(not_diverged or models, key=lambda model: model.em)
