@@ -46,7 +46,6 @@ from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
 from lengthgen_jax.papers import archive, pages, runs  # noqa: E402
 from lengthgen_jax.papers.archive import Archive, ArchivedRun  # noqa: E402
 from lengthgen_jax.papers.runs import DATA, SIZES, Run  # noqa: E402
-from lengthgen_jax.pipelines.run_figures import training_seconds  # noqa: E402
 from lengthgen_jax.results import records  # noqa: E402
 
 # Exact match of at least ALWAYS counts as always right, and of at most NEVER as
@@ -267,7 +266,10 @@ def keep(
     # If a newer version tested or probed again, the file has rows of both.
     rows += [x for x in measured if x["version"] == measured[-1]["version"]]
   # Steps of an earlier call, which was interrupted, count too.
-  trained = sum(map(training_seconds, workdir.rglob("metrics.jsonl")))
+  trained = sum(
+    sum({row["step"]: row["seconds"] for row in records.read(log)}.values())
+    for log in workdir.rglob("metrics.jsonl")
+  )
   config = (workdir / "config.json").read_text(encoding="utf-8")
   header = made_here | {
     "run": run.name,

@@ -16,7 +16,7 @@ import io
 import pathlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from absl import app, flags, logging
@@ -164,8 +164,7 @@ def split_assignments(words: list[str]) -> tuple[list[str], list[str]]:
   as "field=value", and all others.
 
   A field is set by --config.field=value, --config.field value, and, if it is a
-  switch, --config.field or --noconfig.field. If it is set again, the last value
-  counts.
+  switch, --config.field or --noconfig.field; the last value counts.
   """
   values, others, words = {}, [], [*words]
   while words:
@@ -196,14 +195,15 @@ def main(argv: list[str]) -> None:
   The exit code is that of the mode (1 if --mode=predict has no answer to some
   input, else 0); 1 after an error; 143 where SIGTERM or a first Ctrl-C made a
   training or certification save and stop; and 130 after any other Ctrl-C.
-
-  Args:
-    argv: what `parse_flags` returned.
   """
   logging.set_verbosity(logging.FATAL)  # hides the notes of libraries
   try:
     config = chosen_config(argv[1:])
-    sys.exit(dispatch(_MODE.value, config, _path(_WORKDIR)))
+    with prepared(_MODE.value, config, _path(_WORKDIR)) as arguments:
+      exit_code = mode_function(_MODE.value)(*arguments)
+    if _MODE.value in WRITING_MODES and hosts.is_primary():
+      print(stopwatch.line())
+    sys.exit(exit_code)
   except UsageError as error:
     fail(str(error), 1)
   except Interrupted as stop:
@@ -233,18 +233,12 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
   """Returns the config of --model, of --config, or that is saved in the
   workdir, after the command line's changes; None if there is none.
 
-  Its field `overrides` lists the changes that results show beside the method:
-  those of the command line, and those that a saved config lists already.
-
   Args:
     assignments: "field=value" for every field that the command line sets.
 
   Raises:
-    UsageError: the workdir has no path that can be used; --model is empty or
-      beside --config; there is no config for the assignments; a config cannot
-      be read; or a field that is set does not exist, has a value of another
-      type, has no effect with the other fields, or is one that the program
-      fills in.
+    UsageError: flags do not go together, a config cannot be read, or a field
+      cannot be set (`files.with_assignments`).
   """
   model, spec, workdir = _MODEL.value, _CONFIG.value, _path(_WORKDIR)
   has_saved = workdir is not None and (workdir / "config.json").is_file()
@@ -274,27 +268,25 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
   return files.with_assignments(preset, assignments)
 
 
-def dispatch(
+@contextlib.contextmanager
+def prepared(
   mode: str, config: ConfigDict | None, workdir: pathlib.Path | None
-) -> int:
-  """Runs one mode; returns the exit code.
-
-  Args:
-    mode: one of MODES.
-    config: the config; None if neither the command line names one nor the
-      workdir has one.
-    workdir: the workdir; None if the command line does not name it.
+) -> Iterator[tuple]:
+  """Prepares the workdir and the devices for one of MODES, and yields the
+  arguments of its function; a workdir in which it writes is locked meanwhile.
 
   Raises:
-    UsageError: a flag is missing, invalid or for another mode; the workdir
-      holds something else than the model's results; or the mode raised it.
+    UsageError: a flag is missing, invalid or for another mode; or the workdir
+      holds something else than the model's results.
   """
   check_flags(mode)
   if mode == "models":
-    return mode_function(mode)()
+    yield ()
+    return
   if mode == "config":
     check(config is not None, "--config is missing")
-    return mode_function(mode)(config)
+    yield (config,)
+    return
   model = config.pretrained if config is not None else ""
   folder = workdir or pathlib.Path(pathlib.Path(model).name)
   check(
@@ -319,24 +311,14 @@ def dispatch(
     "report": (_METRIC.value, _TASKS.value or (), _LENGTHS.value or ()),
   }
   connect_hosts(mode)
-  with lock(mode, folder):
+  with contextlib.ExitStack() as stack:
+    if mode in WRITING_MODES:
+      from lengthgen_jax.pipelines.workdir import lock
+
+      stack.enter_context(lock(folder))
     if config is not None and mode != "report":
       start_devices()
-    arguments = config, folder, *extra_arguments.get(mode, ())
-    exit_code = mode_function(mode)(*arguments)
-  if mode in WRITING_MODES and hosts.is_primary():
-    print(stopwatch.line())
-  return exit_code
-
-
-def lock(mode: str, folder: pathlib.Path) -> contextlib.AbstractContextManager:
-  """Returns a context that keeps other processes out of the workdir, if the
-  mode writes there."""
-  if mode not in WRITING_MODES:
-    return contextlib.nullcontext()
-  from lengthgen_jax.pipelines import workdir
-
-  return workdir.lock(folder)
+    yield config, folder, *extra_arguments.get(mode, ())
 
 
 def mode_function(mode: str) -> Callable[..., int]:
@@ -368,18 +350,8 @@ def check_flags(mode: str) -> None:
 def open_pretrained(
   mode: str, config: ConfigDict, folder: pathlib.Path, has_workdir: bool
 ) -> None:
-  """Checks that a mode can use a pretrained model, and prepares the workdir for
-  what the mode writes.
-
-  Args:
-    mode: one of MODES.
-    config: the config of the model.
-    folder: the workdir.
-    has_workdir: whether the command line names the workdir.
-
-  Raises:
-    UsageError: the mode cannot, or the workdir holds something else.
-  """
+  """Checks that a mode can use a pretrained model, and prepares the workdir,
+  which the command line may have named, for what the mode writes."""
   check(
     mode in PRETRAINED_MODES,
     f"--model={config.pretrained} is trained already: choose --mode="
@@ -388,9 +360,9 @@ def open_pretrained(
   from lengthgen_jax.pipelines import workdir
 
   if mode not in ("predict", "report"):  # these two write no rows
-    workdir.open_pretrained(config, folder)
+    workdir.open_workdir(config, folder, mode)
   elif has_workdir:
-    workdir.check_usable(folder, config.pretrained)
+    workdir.is_of(config, folder)
 
 
 def start_devices() -> None:

@@ -70,7 +70,7 @@ def whole(_is_never_hopeless, tmp_path_factory):
 
 def finals(workdir):
   """Parameters of the seeds after all that was trained."""
-  models = workdirs.final_models(files.saved_config(workdir), workdir)
+  models = workdirs.load_stage(files.saved_config(workdir), workdir).models
   return {model.seed: model.params for model in models}
 
 
@@ -169,7 +169,6 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
     row["config_hash"] for row in later
   }
   assert re.search(r"^abc .*\(retrain\) +equal +1 ", done.stdout, re.M)
-  assert "training: interpolation" in done.stdout
   last_line = done.stdout.splitlines()[-1]
   assert re.fullmatch(r"time: \d+ s = other \d+( \+ \w+ \d+)+", last_line)
   names = ["successor_em_by_length"]
@@ -201,7 +200,7 @@ def test_certificates_are_rows_and_models_are_finetuned_on_what_fails(whole):
     assert row["value"] == 0 and row["n"] > 100 and row["margin"] < 0
     assert row["length"] is None and row["lower_bound"] is None
   steps = [row["step"] for row in certified if row["stage"] == "finetune"]
-  assert sorted(steps) == [60, 60, 100, 100, 140, 140]
+  assert sorted(steps) == [100, 100, 140, 140]
   for seed, inputs in first.items():
     assert inputs["failing"]
     assert all(len(text) <= 2 for text in inputs["failing"] + inputs["thin"])
@@ -216,25 +215,6 @@ def test_certificates_are_rows_and_models_are_finetuned_on_what_fails(whole):
     assert f"the shortest: {wrong[0]}" in done.stdout
   figure = workdir / "figures" / "margins.png"
   assert figure.stat().st_size > 1000
-
-
-def test_a_seed_that_finetuning_has_not_mended_stays_as_it_was(whole, tmp_path):
-  workdir = tmp_path / "copy"
-  shutil.copytree(whole[0], workdir)
-  assert "seeds 0, 1 are still wrong after all rounds" in whole[1].stderr
-  path = workdir / "still_wrong.json"
-  assert json.loads(path.read_text()) == [0, 1]
-  stages = workdirs.trained_stages(files.saved_config(workdir), workdir)
-  first, last = (
-    {model.seed: model for model in runs.load(run, "last")}
-    for run in (stages[-1].runs[0], stages[-1].runs[-1])
-  )
-  equal(finals(workdir), {seed: first[seed].params for seed in (0, 1)})
-  path.write_text("[0]")
-  equal(finals(workdir), {0: first[0].params, 1: last[1].params})
-  assert [model.step for model in stages[-1].models] == [60, 60]
-  path.unlink()
-  equal(finals(workdir), {seed: last[seed].params for seed in (0, 1)})
 
 
 def test_certifying_again_keeps_rows_and_names_other_parameters(
@@ -259,7 +239,6 @@ def test_certifying_again_keeps_rows_and_names_other_parameters(
   ]
   records.write(workdir / "results.jsonl", rows)
   evaluated = inside("--mode=evaluate", f"--workdir={workdir}")
-  assert "has no certificate that holds for seed" in evaluated.stderr
   lines = evaluated.stdout.splitlines()
   assert not any("∀" in line for line in lines if line.startswith("abc "))
 
@@ -271,9 +250,9 @@ def test_modes_read_the_retrained_model(whole):
   )
   assert len(predicted.stdout.splitlines()) == 3
   assert predicted.stdout.splitlines()[1].startswith("error: ")
-  assert "step 60 " in predicted.stderr and predicted.returncode == 1
+  assert "step 140 " in predicted.stderr and predicted.returncode == 1
   model = lengthgen_jax.load(workdir).model
-  assert model.step == 60
+  assert model.step == 140
   assert model.answers(["12", "x", "12345678"]) == predicted.stdout.splitlines()
   equal(model.params, finals(workdir)[model.seed])
   first = lengthgen_jax.load(workdir, model.seed, stage="interpolate")
@@ -326,7 +305,7 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
   em = {model.seed: model.em for model in runs.load(run, "best")}
   worse, better = sorted(em, key=em.get)
   assert em[worse] < em[better]
-  states = loop.load(workdirs.retraining_stage(ready, whole[0])[1], "last")
+  states = loop.load(workdirs.retraining(ready, whole[0])[1], "last")
   train = loop.train
 
   def trained(run, initial=None):
@@ -518,9 +497,8 @@ def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
     "--config.calibration.min_share=0.0",
   )
   assert done.returncode == 0, done.stderr
-  assert "no certificate: a head is open to every key" in done.stderr
+  assert "not proved: a head is open to every key" in done.stdout
   assert "(retrain)" in done.stdout and "(certify)" not in done.stdout
-  assert not (workdir / "certificate.json").exists()
   rows = records.read(workdir / "results.jsonl")
   assert {row["family"] for row in rows} == {"decoder_only"}
   assert {row["stage"] for row in rows} == {"interpolate", "retrain"}

@@ -293,7 +293,7 @@ def method(*words) -> str:
   model = types.SimpleNamespace(
     experiment=experiment, scaffold={}, seed=0, step=1, stopped_at=-1
   )
-  stage = workdir.Stage("train", config, (), 1)
+  stage = workdir.Stage("train", config, None, 1)
   return evaluate.row_conditions(stage, model)["method"]
 
 

@@ -308,7 +308,8 @@ def test_a_workdir_without_a_step_is_evaluated_and_asked(run):
 
 def test_the_checkpoint_of_step_0_is_the_construction(run):
   folder, _ = run
-  model = workdir.final_models(workdir.files.saved_config(folder), folder)[0]
+  config = workdir.files.saved_config(folder)
+  model = workdir.load_stage(config, folder).models[0]
   params = weights.parameters(built("4,12"), N)
   same = jax.tree.map(np.array_equal, model.params, params)
   assert all(jax.tree.leaves(same))

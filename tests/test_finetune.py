@@ -107,7 +107,7 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   }
   folder = tmp_path / "finetune_1"
   folder.mkdir()
-  (folder / workdir.TRAINING_INPUTS).write_text(json.dumps(inputs))
+  (folder / runs.TRAINING_INPUTS).write_text(json.dumps(inputs))
   of_each_seed = random_lines(0, (3, 2, 2, 2), 1, (0, 1))
   of_all_seeds = shared_lines([Line(WHOLE, LEFT, 1, 0)], 2)
   section = untrained.config().finetune
@@ -125,7 +125,7 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
     keep=1,
     report=print,
   )
-  finetuning = workdir.finetuning_run(section, run, folder)
+  finetuning = runs.finetuning_run(section, run, folder)
   assert finetuning.seeds == (7, 3) and finetuning.folder == folder
   for name, values in finetuning.scaffold["cross"]._asdict().items():
     np.testing.assert_array_equal(values, getattr(of_each_seed, name)[[2, 0]])
@@ -194,7 +194,11 @@ def test_steps_of_a_finetuned_model_count_from_its_first_run(monkeypatch):
     "second": [model(seed=1, step=400, stopped_at=200, diverged=True)],
   }
   monkeypatch.setattr(runs, "load", lambda run, checkpoint: loaded[run])
-  stage = workdir.Stage("finetune", untrained.config(), tuple(loaded), 2)
+  config = untrained.config()
+  stage = workdir.Stage("train", config, None, 2, loaded["train"])
+  for run in ("first", "second"):
+    stage = workdir.after_round(stage, run)
+  assert (stage.name, stage.config.method) == ("finetune", "vanilla+finetune")
   steps = [(x.step, x.stopped_at, x.diverged) for x in stage.models]
   assert steps == [(900, 350, False), (1000, 800, True)]
 
@@ -204,7 +208,7 @@ def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:
   folder.mkdir()
   failing, thin = ([f"{i}+{i}" for i in range(count)] for count in counts)
   inputs = {"0": {"failing": failing, "thin": thin}}
-  (folder / workdir.TRAINING_INPUTS).write_text(json.dumps(inputs))
+  (folder / runs.TRAINING_INPUTS).write_text(json.dumps(inputs))
   config = untrained.config(fields=fields or {})
   run = loop.Run(
     experiment=build(config),
@@ -216,7 +220,7 @@ def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:
     keep=1,
     report=print,
   )
-  return workdir.finetuning_run(config.finetune, run, folder)
+  return runs.finetuning_run(config.finetune, run, folder)
 
 
 def test_the_learning_rate_falls_from_round_to_round(tmp_path):
@@ -242,35 +246,6 @@ def test_the_learning_rate_falls_from_round_to_round(tmp_path):
   np.testing.assert_allclose(rates, expected)
 
 
-def test_rounds_with_other_numbers_of_inputs_share_a_program(tmp_path):
-  counts = ((9, 0), (40, 9), (5000, 0))
-  small, larger, huge = (
-    finetuning_of(tmp_path / f"finetune_{n}", *of_round)
-    for n, of_round in enumerate(counts, 1)
-  )
-  assert small.spec == larger.spec and hash(small.spec) == hash(larger.spec)
-  of_arrays = lambda run: jax.tree.map(
-    lambda x: (x.shape, x.dtype), (run.replay, run.scaffold)
-  )
-  assert of_arrays(small) == of_arrays(larger)
-  # A power of two, where that is not enough.
-  assert huge.replay["items"].shape[1] == 8192
-  # And padding is never trained on, whatever there is of it.
-  (step_spec,), key = small.experiment.step_specs, jax.random.key(0)
-  (part,) = step_spec[0].parts
-  batch = small.experiment.sample(key, step_spec[0].head, part)
-  of_seed = jax.tree.map(lambda x: x[0], small.replay)
-  of_inputs = {
-    name: of_seed[name][: of_seed["count"]] for name in ("items", "lengths")
-  }
-  draw = lambda replay: small.experiment.data[0].with_replay(
-    batch, replay, key, part.count, 0
-  )
-  assert len(of_seed["items"]) > len(of_inputs["items"]) == 9
-  padded, unpadded = draw(of_seed), draw(of_seed | of_inputs)
-  jax.tree.map(np.testing.assert_array_equal, padded, unpadded)
-
-
 @pytest.mark.parametrize(
   "method, advice",
   [
@@ -294,7 +269,7 @@ def test_inputs_that_look_alike_are_named(method, advice, capsys):
   )
   assert finetune._is_hopeless(config, blind)
   note = capsys.readouterr().err
-  assert "because the row's own item is on no line: " + advice in note
+  assert f"alone: {advice}" in note
   texts = re.search(r"cannot tell (\d+) and (\d+) apart", note).groups()
   row = int(re.search(r"must say y(\d+) ", note)[1])
   width = len(texts[0]) + model.experiment.task.slack

@@ -142,8 +142,8 @@ def test_best_is_each_seeds_own_step(trained_run, trained_states, tmp_path):
   for checkpoint in ("last", "best"):
     config.eval.checkpoint = checkpoint
     models = trained.models(trained_run, states, checkpoint)
-    stage = workdir.Stage("train", config, (), 3)
-    rows = evaluate.evaluate(stage, models, tmp_path)
+    stage = workdir.Stage("train", config, None, 3, models)
+    rows = evaluate.evaluate(stage, tmp_path)
     assert {row["checkpoint"] for row in rows} == {checkpoint}
     assert {row["seeds_asked"] for row in rows} == {3}
     em_rows[checkpoint] = {

@@ -289,7 +289,7 @@ def test_all_modes_read_the_lines_that_are_left(trained, tmp_path):
   ]
   config = files.saved_config(folder)
   config.prune.enabled = False
-  (stage,) = workdir.trained_stages(config, folder)
+  stage = workdir.load_stage(config, folder)
   assert (
     np.asarray(stage.models[1].lines["self"].valid) == valid(whole, 1)
   ).all()

@@ -76,8 +76,7 @@ def greedy(
 
   def decode_column(carry: tuple) -> tuple:
     """Writes the token that was predicted for a column, or PAD where the
-    sequence has ended, and predicts the next one. After the last column the
-    prediction is of no use."""
+    sequence has ended, and predicts the next one."""
     column, token, cache, decoded, done = carry
     token = jnp.where(done, task.pad, token)
     decoded = jax.lax.dynamic_update_slice_in_dim(
@@ -124,9 +123,9 @@ def decode_rows(
 
 
 def select_rows(batch: Batch, start: jax.Array | int, size: int) -> Batch:
-  """Returns a batch with only `size` rows of another from `start` on: their
-  inputs, coordinates and places. Other fields are whole: these rows see all
-  keys, and decoding reads neither `target` nor `weight`."""
+  """Returns a batch with only `size` rows of another from `start` on. Fields
+  other than inputs, coordinates and places are whole: these rows see all keys,
+  and decoding reads neither `target` nor `weight`."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, start, size, 1)
   return batch._replace(
     inputs=cut(batch.inputs),
@@ -149,22 +148,15 @@ def stream(
   cache_window: tuple[int, int],
 ) -> jax.Array:
   """Decodes like `greedy`, in time linear in the outputs and with a short
-  cache.
+  cache, for models of which `trained.Model.cache_window` is not None.
 
-  This is for an encoder-decoder without encoder layers, temperatures, and
-  positions other than a cyclic index. Its attention follows lines alone, the M
-  of all lines is diagonal, and rows see no later outputs (bias.allow_leak is
-  not set). Of other models, evaluation.trained.Model.cache_window is None. So a
-  source key is a function of its token, its segment and its phase (the index
+  A source key is a function of its token, its segment and its phase (the index
   modulo the period), and is looked up in a table when a row sees it.
 
   Args:
     experiment, params, scaffold, batch, num_outputs, stop: as in `greedy`.
     cache_window: static, (first, recent): how many of the first and of the most
       recent keys of self-attention stay in the cache (SiteLines.cache_window).
-
-  Returns:
-    As `greedy`.
   """
   model = experiment.model
   count, size = batch.inputs.shape
@@ -239,8 +231,8 @@ def stream(
 def _sparse_biases(
   experiment: Experiment, scaffold: dict, part: Batch
 ) -> tuple[SparseBias, SparseBias]:
-  """Returns the biases of self- and cross-attention in sparse form: on the keys
-  that lie on lines of the rows of `part`."""
+  """Returns the biases of self- and cross-attention on the keys that lie on
+  lines of the rows of `part`."""
   no_dense_heads = ((),)  # the same in all layers
   plan = SparsePlan(tuple((site, no_dense_heads) for site in scaffold))
   biases = experiment.site_inputs(scaffold, part, sparse_plan=plan).biases
@@ -251,7 +243,6 @@ def _sparse_biases(
 
 
 def _select_row(bias: SparseBias, row: jax.Array) -> SparseBias:
-  """Selects one row of a sparse bias."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1, 3)
   return bias.replace(values=cut(bias.values), index=cut(bias.index))
 
