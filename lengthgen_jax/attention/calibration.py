@@ -58,7 +58,7 @@ class Rule:
   # 1) or the whole "head" (equation 1), or d_l itself ("none", released
   # program)
   maximum: str = "head"
-  # how many cells a kept line must have, as a share of the rows
+  # how many cells a kept line must have, as a share of the rows that are used
   min_cells: float = 0.5
 
 

@@ -157,13 +157,6 @@ def stick_breaking(logits: jax.Array, key_positions: Array) -> jax.Array:
   first one leaves is not assigned, so weights sum to at most one. Here the key
   at the row's own position is among its keys, as with every normalizer; the
   paper leaves it out.
-
-  Args:
-    logits: [B, H, T, S or G] float32 or wider, -inf where a key is closed.
-    key_positions: [S] ascending or [B or 1, H, T, G] in any order.
-
-  Returns:
-    The weights, of the shape and dtype of the logits.
   """
   is_open = logits > LOWEST
   finite = jnp.where(is_open, logits, 0.0)

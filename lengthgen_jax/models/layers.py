@@ -43,7 +43,7 @@ class ModelConfig(sections.Shape):
     return self.emb_dim // self.num_heads
 
   def input_index(self, token: Array, phase: Array, segment: Array) -> Array:
-    """Returns the index in `Transformer.every_token` of inputs, elementwise.
+    """Returns the index in `Transformer.token_memory` of inputs, elementwise.
 
     `phase` is their position modulo positions.cyclic_period, 0 without it;
     `segment` is ignored where the model embeds none.

@@ -232,31 +232,23 @@ class Transformer(layers.Recorded):
     }
 
   def token_memory(self) -> dict:
-    """Returns the `memory` of `every_token`.
+    """Returns the `memory` [1, H, segments·period·V, K] of every token at every
+    phase of the cyclic index in every segment, at `ModelConfig.input_index`.
 
     If there are no encoder layers, and the only positions are a cyclic index or
     there are none, cross-attention has no other keys.
     """
-    return self._memory(self.every_token("cross"), lambda x: x)
-
-  def every_token(self, site: str) -> jax.Array:
-    """Returns the embeddings [1, segments·period·V, D] of every token at every
-    phase of the cyclic index in every segment, in the order of
-    `ModelConfig.input_index`."""
     config = self.config
     sizes = config.num_segments, config.positions.cyclic_period or 1
     segment, index, tokens = map(
       jnp.ravel, jnp.indices((*sizes, config.vocab_size))
     )
-    count = len(tokens)
+    zeros = jnp.zeros((1, len(tokens), 1), jnp.int32)
     places = Places(  # only the index and the segment matter
-      place=jnp.zeros((1, count, 1), jnp.int32),
-      digit=jnp.zeros((1, count), bool),
-      index=index,
-      size=jnp.zeros((1, 1), jnp.int32),
-      segment=segment[None],
+      zeros, zeros[..., 0] > 0, index, zeros[:, 0], segment[None]
     )
-    return self.embed(tokens[None], places, site, None)
+    embedded = self.embed(tokens[None], places, "cross", None)
+    return self._memory(embedded, lambda x: x)
 
 
 def empty_cache(

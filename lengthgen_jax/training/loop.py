@@ -6,7 +6,8 @@ of them, in parts, batches of one static size each. A cycle is the steps until
 every head has had its turn; a chunk is many cycles, and validation at their
 end. An attempt is a training from new initial parameters. The functions up to
 `validate` are of one seed; `over_seeds` maps a chunk over all of them, and what
-becomes of each seed then is decided in Python.
+becomes of each seed then is decided in Python. Specs, heads and parts are
+static arguments; all others are traced.
 """
 
 import contextlib
@@ -116,7 +117,8 @@ class TrainState(struct.PyTreeNode):
   # bool, the loss or the parameters became non-finite; the parameters are those
   # before that chunk
   diverged: Any
-  # int32, the step at which the seed reached the target or diverged; -1
+  # int32, the step at which the seed reached the target or diverged; -1 if it
+  # did neither
   stopped_at: Any
   # float32, the main task's best exact match in validation, over all attempts,
   # without the chunks that diverged; -1 before any other
