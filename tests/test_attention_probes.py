@@ -53,8 +53,8 @@ def observed(weight, task="addition", kind=KINDS[0]) -> Observation:
         digit = experiment.task.operand_place(segment, left, right)
       if digit is not None:
         weights[0, 0, t, s] = weight(row, *digit)
-    block[site] = {"weights": weights}
-  model.observe = lambda _: (None, {"decoder": {"blocks": [block]}})
+    block[f"{site}_attention"] = {"weights": weights}
+  model.observe = lambda _: (None, {"decoder_0": block})
   return Observation(model, batch, 1, 3)
 
 

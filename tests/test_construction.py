@@ -14,6 +14,7 @@ from presets import construction as construction_presets
 from lengthgen_jax.config import build
 from lengthgen_jax.construction import precision, weights
 from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.pipelines import runs, train, workdir
 from lengthgen_jax.probes.activations import Observation
 from lengthgen_jax.probes.registry import PROBES, measure
@@ -52,14 +53,14 @@ def packed(experiment, lists, longest=N):
 @functools.partial(jax.jit, static_argnums=0)
 def applied(experiment, params, batch):
   logits, acts = experiment.apply(params, {}, batch, "sort")
-  return logits.argmax(-1), acts["decoder"]["blocks"]
+  return logits.argmax(-1), blocks(acts)
 
 
 def exact(experiment, params, batch):
   """Exact match [B], and activations of the blocks."""
-  outputs, blocks = applied(experiment, params, batch)
+  outputs, acts = applied(experiment, params, batch)
   is_right = (outputs == batch.target) | (batch.weight == 0)
-  return np.asarray(is_right.all(axis=1)), blocks
+  return np.asarray(is_right.all(axis=1)), acts
 
 
 @pytest.mark.parametrize("copies", weights.COPIES)
@@ -81,8 +82,8 @@ def construction():
   experiment = built("4,12")
   params = weights.parameters(experiment, N)
   batch = packed(experiment, LISTS)
-  _, blocks = exact(experiment, params, batch)
-  return batch, jax.tree.map(np.asarray, blocks), params
+  _, acts = exact(experiment, params, batch)
+  return batch, jax.tree.map(np.asarray, acts), params
 
 
 # What is set to zero: the kernel or the vector, and the part of it.

@@ -52,7 +52,7 @@ def test_split_is_whole_and_in_proportion():
     assert (abs(counts - np.array(mass) / np.sum(mass) * total) < 1.0).all()
 
 
-# Gradient steps of a round.
+# Gradient steps of a cycle.
 
 HEADS = ("sort", "sort_successor", "sort_fill")
 

@@ -15,6 +15,7 @@ from lengthgen_jax.attention.lines import WHOLE, of_seed
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.models.layers import DTYPES
+from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.tasks.packing import KINDS
 
 LONGER = 9  # digits that a batch of width 4 is padded to
@@ -179,10 +180,10 @@ def test_activations_have_one_schema_and_the_models_dtype(dtype):
       assert x.dtype == (wide if is_softmax else dtype), path
     acts_by_kind[kind] = acts
   encoder_decoder, decoder_only = (acts_by_kind[kind] for kind in KINDS)
-  assert decoder_only["encoder"] == {}
-  for block in encoder_decoder["decoder"]["blocks"]:
-    assert keys_of(block.pop("cross")) == keys_of(block["self"])
-  keys = keys_of(decoder_only["decoder"])
-  assert keys_of(encoder_decoder["decoder"]) == keys
-  (block,) = encoder_decoder["encoder"]["blocks"]
-  assert keys_of(block) == keys_of(decoder_only["decoder"]["blocks"][0])
+  for block in blocks(encoder_decoder):
+    cross = block.pop("cross_attention")
+    assert keys_of(cross) == keys_of(block["self_attention"])
+  block = encoder_decoder.pop("encoder_0")
+  assert keys_of(block) == keys_of(decoder_only["decoder_0"])
+  del encoder_decoder["source"]
+  assert keys_of(encoder_decoder) == keys_of(decoder_only)

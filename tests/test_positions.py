@@ -274,13 +274,10 @@ def test_the_source_is_counted_from_its_anchor(anchor):
   experiment = untrained.experiment("addition", "encoder_decoder", fields)
   batch = untrained.typed(experiment, "12+34", longest=6)
   params = untrained.params(experiment)
-  sites = experiment.site_inputs({}, batch)
-  run = lambda: experiment.model.apply(
-    {"params": params}, batch, sites, method="encode"
-  )
+  run = lambda: experiment.apply(params, {}, batch, "addition")
   acts = jax.jit(run)()[1]
   table = params["token_embedder"]["embedding"][np.asarray(batch.source[0])]
-  sinusoids = (np.asarray(acts["embeddings"])[0] - table)[:10]
+  sinusoids = (np.asarray(acts["source"])[0] - table)[:10]
   index = np.arange(10)[:: 1 if anchor == "left" else -1]
   np.testing.assert_allclose(sinusoids, sinusoid(index, 16), atol=1e-5)
 

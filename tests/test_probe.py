@@ -22,7 +22,7 @@ FEW = "--config.probe.samples=12"
 METRICS = [n for n, p in PROBES.items() if p.requires is not SORTING]
 METRICS.remove("strongest_line")
 METRICS_LOG = [{"step": 2, "seed": 0, "loss": 0.5, "em": 0.1}]
-ACTIVATIONS = ("decoder.blocks.0.before_mlp", "encoder.embeddings")
+ACTIVATIONS = ("decoder_0.before_mlp", "source")
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_activations_that_are_named_are_saved(probed, trained_models):
   assert set(arrays) == {f"0.{name}" for name in ACTIVATIONS}
   best = max(trained_models, key=lambda model: model.em)
   acts = best.observe(best.text_batch("12+34"))[1]
-  expected = acts["decoder"]["blocks"][0]["before_mlp"]
+  expected = acts["decoder_0"]["before_mlp"]
   np.testing.assert_allclose(arrays[f"0.{ACTIVATIONS[0]}"], expected, atol=1e-5)
 
 
@@ -178,9 +178,9 @@ MISTAKES = {
   "probe.stage='retrain'": ["probe.stage='retrain'", "train"],
   "probe.inputs=('12+x',)": ["probe.inputs", "'x'", "123+456"],
   f"probe.inputs=('{'9' * 120}+1',)": ["tokens, and figures show at most 200"],
-  "probe.activations=('decoder.blocks.7.self',)": [
-    "no activation 'decoder.blocks.7.self'",
-    "decoder.blocks.0.self.weights",
+  "probe.activations=('decoder_7.self_attention',)": [
+    "no activation 'decoder_7.self_attention'",
+    "decoder_0.self_attention.weights",
   ],
   "probe.samples=0": ["probe.samples=0", "positive"],
   "probe.lengths=(0,)": ["probe.lengths", "from 1 on"],

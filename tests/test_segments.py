@@ -28,12 +28,12 @@ def test_every_input_gets_its_tokens_segment_vector(kind):
   words = np.asarray(params["token_embedder"]["embedding"])
   assert vectors.shape == (3, 16)
   _, acts = experiment.apply(params, {}, batch, "addition")
-  stacks = [(acts["decoder"], batch.inputs, INPUT_SEGMENTS[kind])]
+  stacks = [(acts["inputs"], batch.inputs, INPUT_SEGMENTS[kind])]
   if kind == "encoder_decoder":
-    stacks.append((acts["encoder"], batch.source, SOURCE_SEGMENTS))
-  for stack, tokens, segments in stacks:
+    stacks.append((acts["source"], batch.source, SOURCE_SEGMENTS))
+  for embedded, tokens, segments in stacks:
     size = len(segments)
-    added = np.asarray(stack["embeddings"])[:, :size] - words[tokens[:, :size]]
+    added = np.asarray(embedded)[:, :size] - words[tokens[:, :size]]
     expected = np.broadcast_to(vectors[segments], added.shape)
     np.testing.assert_allclose(added, expected, atol=1e-6)
 

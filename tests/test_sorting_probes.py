@@ -30,7 +30,7 @@ def observed(part=slice(None)) -> Observation:
   count, size = batch.inputs.shape
   even = np.tril(np.ones((size, size))) / np.arange(1, size + 1)[:, None]
   weights = np.broadcast_to([even, np.eye(size)], (count, 2, size, size))
-  acts = {"decoder": {"blocks": [{"self": {"weights": weights}}]}}
+  acts = {"decoder_0": {"self_attention": {"weights": weights}}}
   model = types.SimpleNamespace(
     experiment=types.SimpleNamespace(task=task, kind="decoder_only"),
     observe=lambda batch: (None, acts),

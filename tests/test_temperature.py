@@ -108,7 +108,7 @@ def self_attention(experiment, params, batch, key=None):
   """Scores and weights of the first layer."""
   noise = None if key is None else Noise(key, jnp.arange(len(batch.inputs)))
   _, acts = experiment.apply(params, {}, batch, experiment.task.name, noise)
-  return acts["decoder"]["blocks"][0]["self"]
+  return acts["decoder_0"]["self_attention"]
 
 
 def with_temperature(params, a, b):

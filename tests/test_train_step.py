@@ -99,7 +99,7 @@ def test_a_target_freezes_a_seed_alone_with_its_best_parameters(spec):
   learned, _ = chunk(spec, initial(spec), 150)
   assert learned.done.all() and (learned.best_em >= 0.95).all()
   is_learned = np.array([True, False, True, False])
-  params, opt_state = loop.choose(
+  params, opt_state = loop.where_seeds(
     spec, is_learned, learning(learned), learning(initial(spec))
   )
   start = initial(spec).replace(params=params, opt_state=opt_state)

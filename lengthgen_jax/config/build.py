@@ -62,7 +62,7 @@ def build(config: ConfigDict) -> Experiment:
       )
       for task, size in zip(tasks, sizes, strict=True)
     ),
-    model=Transformer(kind, _model_config(config, tasks), heads),
+    model=Transformer(_model_config(config, tasks), kind, heads),
     bias=_bias_config(config),
     step_specs=dataset.step_specs(
       heads,

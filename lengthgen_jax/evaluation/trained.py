@@ -22,6 +22,7 @@ from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.evaluation import decode
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.centering import can_center, centered
+from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
@@ -375,11 +376,11 @@ class Model:
     _, acts = self.observe(batch := self.text_batch(text))
     return batch, [
       {
-        site: np.asarray(block[site]["weights"][0])
+        site: np.asarray(block[f"{site}_attention"]["weights"][0])
         for site in ("self", "cross")
-        if site in block
+        if f"{site}_attention" in block
       }
-      for block in acts["decoder"]["blocks"]
+      for block in blocks(acts)
     ]
 
   def without_head(self, layer: int, site: str, head: int) -> Self:

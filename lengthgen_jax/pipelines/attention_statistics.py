@@ -20,6 +20,7 @@ from lengthgen_jax.attention.lines import WHOLE, Lines
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.dataset import Width
 from lengthgen_jax.tasks.packing import Batch
@@ -187,8 +188,9 @@ def _sums(
   counted_B = (jnp.all(correct_BxT, axis=1) | with_unsolved).astype(jnp.float32)
   sums = {"counted": counted_B.sum()}
   for site in sites(experiment):
-    blocks = acts["decoder"]["blocks"]
-    values = jnp.stack([block[site][quantity] for block in blocks])
+    values = jnp.stack(
+      [block[f"{site}_attention"][quantity] for block in blocks(acts)]
+    )
     sums[site] = jnp.einsum(
       "nbhts,b->nhts", values, counted_B, precision="highest"
     )

@@ -134,7 +134,7 @@ def widest(widths: Sequence[Width]) -> Width:
   return tuple(width) if isinstance(width, list) else width
 
 
-# The examples of a gradient step. A round of training is one or more gradient
+# The examples of a gradient step. A cycle of training is one or more gradient
 # steps, each on the shares of one or more heads. A share has a part for each
 # bucket of lengths; their sizes are static.
 
@@ -184,7 +184,7 @@ def step_specs(
   kind: str,
   weights: Sequence[float],
 ) -> tuple[StepSpec, ...]:
-  """Returns the gradient steps of a round.
+  """Returns the gradient steps of a cycle.
 
   They are one step for each task in turn ("alternate"; task hinting paper,
   section 4.1), or a single step on a batch that all tasks share by weight.
@@ -270,7 +270,7 @@ class Dataset:
     task: the task that makes the examples.
     kind: the model family that examples are packed for, one of packing.KINDS.
     lengths: the distribution of their lengths, in the task's units.
-    widths: the widths that operands are padded to, which rounds of training
+    widths: the widths that operands are padded to, which cycles of training
       take in turn; () in ragged tasks.
     natural: whether an example's width is that of its longest operand.
     numbers: "lengths" draws a length for every operand and lets the task draw
@@ -316,7 +316,7 @@ class Dataset:
       index_B: [B] uint32, or int32 in a finite set.
       bucket: the index of the bucket of lengths, static.
       width_index: the index of the width, modulo the number of widths; training
-        counts rounds, so that these take the widths in turn.
+        counts cycles, so that these take the widths in turn.
       stream: "examples" for training, or "held_out"; static.
     """
     task, bound = self.task, self.bound(bucket)
