@@ -136,8 +136,8 @@ MUON_BY_TASK = {
   },
   "parity": {"train.steps": 800, "retrain.train.steps": 150},
 }
-# Without an encoder layer parity is learned in 600 to 800 steps, with one hardly
-# at all.
+# Without an encoder layer parity is learned in 600 to 800 steps, with one it is
+# hardly learned.
 IDENTITY_ENCODER = {"model.num_encoder_layers": 0}
 # ABC in one sequence at natural width: a segment's vector tells the prompt from
 # the output. The lines that matter then stand out, so that a higher threshold
