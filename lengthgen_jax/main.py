@@ -137,16 +137,9 @@ def run() -> None:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line.
-
-  If it is wrong, the program ends with one line and exit code 2.
-
-  Args:
-    argv: the program's name and its arguments.
-
-  Returns:
-    The program's name, and "field=value" for every config field that is set.
-  """
+  """Parses the command line; returns the program's name, and "field=value" for
+  every config field that is set. A wrong one ends the program with one line and
+  exit code 2."""
   try:
     flags.FLAGS.set_gnu_getopt()  # flags may stand behind other words
     _, *words = flags.FLAGS(argv, known_only=True)
@@ -160,8 +153,8 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def split_assignments(words: list[str]) -> tuple[list[str], list[str]]:
-  """Splits the words of a command line into those that set config fields, each
-  as "field=value", and all others.
+  """Splits the words of a command line into "field=value" for each config field
+  that is set, and all other words.
 
   A field is set by --config.field=value, --config.field value, and, if it is a
   switch, --config.field or --noconfig.field; the last value counts.
@@ -184,7 +177,7 @@ def split_assignments(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def fail(message: str, code: int) -> NoReturn:
-  """Prints a message of one line on standard error, and exits with a code."""
+  """Prints one line on standard error, and exits."""
   print(f"lengthgen: {message}", file=sys.stderr)
   sys.exit(code)
 
@@ -220,26 +213,15 @@ def main(argv: list[str]) -> None:
 
 
 def _path(flag: flags.FlagHolder) -> pathlib.Path | None:
-  """Returns the path that a flag names; None if it names none.
-
-  Raises:
-    UsageError: it is no path that can be used.
-  """
+  """Returns the path that a flag names; None if it names none."""
   resolve = workdir_path if flag is _WORKDIR else local_path
   return resolve(f"--{flag.name}", flag.value) if flag.value else None
 
 
 def chosen_config(assignments: list[str]) -> ConfigDict | None:
   """Returns the config of --model, of --config, or that is saved in the
-  workdir, after the command line's changes; None if there is none.
-
-  Args:
-    assignments: "field=value" for every field that the command line sets.
-
-  Raises:
-    UsageError: flags do not go together, a config cannot be read, or a field
-      cannot be set (`files.with_assignments`).
-  """
+  workdir, after the command line's assignments "field=value"; None if there is
+  none."""
   model, spec, workdir = _MODEL.value, _CONFIG.value, _path(_WORKDIR)
   has_saved = workdir is not None and (workdir / "config.json").is_file()
   if model is None and spec is None and not has_saved:
@@ -272,13 +254,8 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
 def prepared(
   mode: str, config: ConfigDict | None, workdir: pathlib.Path | None
 ) -> Iterator[tuple]:
-  """Prepares the workdir and the devices for one of MODES, and yields the
-  arguments of its function; a workdir in which it writes is locked meanwhile.
-
-  Raises:
-    UsageError: a flag is missing, invalid or for another mode; or the workdir
-      holds something else than the model's results.
-  """
+  """Prepares the workdir and the devices for a mode, and yields the arguments
+  of its function; a workdir in which it writes is locked meanwhile."""
   check_flags(mode)
   if mode == "models":
     yield ()
@@ -322,13 +299,11 @@ def prepared(
 
 
 def mode_function(mode: str) -> Callable[..., int]:
-  """Returns the function `run` of a mode, which returns the exit code."""
   return importlib.import_module(f"lengthgen_jax.pipelines.{mode}").run
 
 
 def check_flags(mode: str) -> None:
-  """Raises UsageError if a flag is for another mode, or --export_to is missing.
-  Other flags are checked where they are used."""
+  """Checks which mode flags are for, and that --export_to is there."""
   for flag, only_mode in (
     (_INPUT, "predict"),
     (_EXPORT_TO, "export"),
@@ -350,8 +325,8 @@ def check_flags(mode: str) -> None:
 def open_pretrained(
   mode: str, config: ConfigDict, folder: pathlib.Path, has_workdir: bool
 ) -> None:
-  """Checks that a mode can use a pretrained model, and prepares the workdir,
-  which the command line may have named, for what the mode writes."""
+  """Checks that a mode can use a pretrained model, and prepares the workdir, if
+  the mode writes rows or `has_workdir` says that one was named."""
   check(
     mode in PRETRAINED_MODES,
     f"--model={config.pretrained} is trained already: choose --mode="
@@ -366,11 +341,8 @@ def open_pretrained(
 
 
 def start_devices() -> None:
-  """Starts JAX's devices, before any work is done.
-
-  Raises:
-    UsageError: JAX_PLATFORMS names a kind of which none can be started.
-  """
+  """Starts JAX's devices, so that a wrong JAX_PLATFORMS is found before any
+  work."""
   import jax
 
   try:
@@ -385,11 +357,7 @@ def start_devices() -> None:
 
 
 def connect_hosts(mode: str) -> None:
-  """Connects this process to others under --multihost, for one of MODES.
-
-  Raises:
-    UsageError: a flag must not be set, is missing or has an invalid value.
-  """
+  """Connects this process to others under --multihost."""
   cluster = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
   if not _MULTIHOST.value:
     check(
