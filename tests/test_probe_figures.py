@@ -1,11 +1,9 @@
 """Figures of models: labels, scales, and what lies on each other."""
 
-import jax
 import numpy as np
 import pytest
 import untrained
 
-from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import run_figures
 from lengthgen_jax.probes import figures
 
@@ -63,20 +61,3 @@ def test_heads_share_a_scale_with_zero_in_it():
     assert mosaic[-1].compressed().tolist() == [0.48]
     ticks = {t.get_text() for t in panel.get_yticklabels()}
     assert ticks == {*names[:3]}
-
-
-def test_projections_are_inner_products_by_row():
-  experiment = untrained.experiment("sort", "decoder_only")
-  model = Model(experiment, {}, untrained.params(experiment))
-  batch = jax.device_get(untrained.typed(experiment, "3 1"))
-  observation = figures.Observation(model, batch, 1, 2)
-  data = figures.FigureData({"3 1": observation}, [], 0, {}, {})
-  drawn = dict(figures.projections(data))
-  assert set(drawn) == {"projections_encoder", "projections_decoder"}
-  axes = drawn["projections_decoder"].axes
-  # Four rows, of a layer's two residuals; items 1 to 5, and ⊥.
-  assert len(axes) == 4 * 2
-  heights = [bar.get_height() for bar in axes[3].patches]
-  residual = observation.residual(0, "after_mlp")[0, 1]
-  expected = observation.project(residual, "decoder")[1:7]
-  np.testing.assert_allclose(heights, expected, rtol=1e-5)
