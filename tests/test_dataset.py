@@ -313,7 +313,7 @@ def test_the_single_digit_of_a_product_is_no_number_of_the_set():
   task = TASKS["multiply"]()
   size = Size(jnp.array([0, 0]), jnp.int32(8), 9)
   make_example = lambda value, number: task.from_values(
-    value[None].repeat(2), number[None], size, dataset.POPULATION
+    value[None].repeat(2), lambda n: number[None], size, dataset.POPULATION
   )
   number = jnp.arange(20)
   examples = jax.jit(jax.vmap(make_example))(

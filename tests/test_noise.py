@@ -159,7 +159,7 @@ def test_a_part_of_a_batch_is_its_examples_and_what_they_share(task):
   # As many examples as rows: an index is not mistaken for examples.
   count = jax.eval_shape(lambda: sample(1)).inputs.shape[1]
   batch = jax.jit(lambda: sample(count))()
-  part = packing.take(batch, lambda x: x[1::2])
+  part = packing.map_examples(lambda x: x[1::2], batch)
   for name, whole in batch._asdict().items():
     selected = getattr(part, name)
     if whole is None:

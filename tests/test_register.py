@@ -364,10 +364,7 @@ def test_hint_without_a_name_of_its_own_is_refused():
   class Unnamed(ItemTask):
     section, test_sets, base = "unnamed", {"uniform": uniform}, 3
 
-    def num_random(self, max_length):
-      return max_length
-
-    def example(self, numbers, size):
+    def example(self, draw, size):
       raise NotImplementedError
 
     def from_items(self, items, size):

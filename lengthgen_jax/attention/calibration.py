@@ -422,7 +422,7 @@ def within_reach(
     elif is_fixed and is_operand:
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
       place = _operand_place(task, segment, anchor, offset[0], size)
-      allowed = place is None or place[0] in task.shared_operands
+      allowed = place is None or place[0] not in task.long_operands
     elif is_operand and task.axes > 1:
       farthest = reach if axes[-1] == task.axes - 1 else 0
       allowed = (

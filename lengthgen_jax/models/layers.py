@@ -56,9 +56,9 @@ class ModelConfig(sections.Shape):
 
     Args:
       token: the inputs' tokens.
-      phase: the indices of their positions (`Places.index`) modulo
+      phase: the indices of their positions (`places.index`) modulo
         positions.cyclic_period, 0 without it.
-      segment: their `Places.segment`, in which the start token belongs to the
+      segment: their `places.segment`, in which the start token belongs to the
         output's segment; it is ignored without a segment embedding.
     """
     period = self.positions.cyclic_period or 1

@@ -11,7 +11,7 @@ from flax import linen as nn
 
 from lengthgen_jax.attention.kernel import DenseBias, SparseBias
 from lengthgen_jax.attention.positions import POSITIONS
-from lengthgen_jax.coordinates import Array, Coordinates, Places
+from lengthgen_jax.coordinates import Array, Coordinates
 from lengthgen_jax.models import layers
 from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.rng import Noise
@@ -121,7 +121,7 @@ class Transformer(nn.Module):
     self.logits_dense = {name: output_head() for name in self.heads}
 
   def embed(
-    self, tokens: Array, places: Places, site: str, noise: Noise | None
+    self, tokens: Array, places: Coordinates, site: str, noise: Noise | None
   ) -> jax.Array:
     """Returns token embeddings [B, L, D] with segments and positions, after
     dropout; `site` is "self" for inputs of the decoder, "cross" for the
@@ -147,13 +147,9 @@ class Transformer(nn.Module):
       jnp.ravel, jnp.indices((*sizes, config.vocab_size))
     )
     count = len(tokens)
-    places = Places(  # only the index and the segment matter
-      place=jnp.zeros((1, count, 1), jnp.int32),
-      digit=jnp.zeros((1, count), bool),
-      index=index,
-      size=jnp.zeros((1, 1), jnp.int32),
-      segment=segment[None],
-    )
+    # Only the index and the segment matter.
+    zeros = jnp.zeros((1, count, 1), jnp.int32)
+    places = Coordinates(segment[None], zeros, zeros, index, place=zeros)
     return self.embed(tokens[None], places, site, None)
 
   def token_memory(self) -> list[tuple[jax.Array, jax.Array]]:

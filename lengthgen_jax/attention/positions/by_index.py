@@ -14,7 +14,7 @@ from lengthgen_jax.attention.positions.encoding import (
   look_up,
   sinusoid,
 )
-from lengthgen_jax.coordinates import Places
+from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.rng import Noise
 
 
@@ -26,7 +26,7 @@ class Sinusoidal(PositionEncoding):
   by_index = True
 
   def embed(
-    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
   ) -> jax.Array:
     """Returns the embeddings [B, L, D] with the sinusoids of each index."""
     index = self.config.cyclic(places.index)
@@ -46,7 +46,7 @@ class Learned(PositionEncoding):
     self.embedding = embedding_table(rows, self.features)
 
   def embed(
-    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
   ) -> jax.Array:
     """Returns the embeddings [B, L, D] with the vector of each index."""
     vectors = look_up(self.embedding, self.config.cyclic(places.index))
@@ -60,7 +60,7 @@ class Rope(PositionEncoding):
   cross-attention compares the target's index with the source's.
   """
 
-  def rotate(self, x_BxHxLxK: jax.Array, places: Places) -> jax.Array:
+  def rotate(self, x_BxHxLxK: jax.Array, places: Coordinates) -> jax.Array:
     """Returns [B, H, L, K], each pair of features rotated by an angle that is
     proportional to the index."""
     half = x_BxHxLxK.shape[-1] // 2
@@ -84,7 +84,7 @@ class Randomized(PositionEncoding):
   limited = "index"
 
   def embed(
-    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
   ) -> jax.Array:
     """Returns the embeddings [B, L, D] with the sinusoids of the positions that
     were drawn."""

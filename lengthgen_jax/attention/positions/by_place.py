@@ -1,5 +1,5 @@
 """This module encodes places, which an output shares with the digits that it is
-computed from (coordinates.Places)."""
+computed from (`Coordinates.place`)."""
 
 from functools import reduce
 
@@ -13,7 +13,7 @@ from lengthgen_jax.attention.positions.encoding import (
   look_up,
   sinusoid,
 )
-from lengthgen_jax.coordinates import Places
+from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.rng import Noise
 
 
@@ -30,7 +30,7 @@ class SinusoidalCoordinates(PositionEncoding):
   """
 
   def embed(
-    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
   ) -> jax.Array:
     """Returns the embeddings [B, L, D] with the sinusoids of all axes."""
     axes = places.place.shape[-1]
@@ -41,9 +41,10 @@ class SinusoidalCoordinates(PositionEncoding):
       sinusoid(places.place[..., axis], axis_size)
       for axis, axis_size in enumerate(sizes)
     ]
-    if places.extends is not None:
+    if axes > 1:
+      extends = places.left + places.right > 0
       waves = [
-        axis_waves * places.extends[..., axis, None]
+        axis_waves * extends[..., axis, None]
         for axis, axis_waves in enumerate(waves)
       ]
     return x_BxLxD + jnp.concatenate(waves, axis=-1).astype(x_BxLxD.dtype)
@@ -67,7 +68,7 @@ class Abacus(PositionEncoding):
 
   @nn.compact
   def embed(
-    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
   ) -> jax.Array:
     """Returns the embeddings [B, L, D] with the vectors of the places along
     every axis."""

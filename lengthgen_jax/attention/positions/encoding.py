@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from lengthgen_jax import sections
-from lengthgen_jax.coordinates import Array, Coordinates, Places
+from lengthgen_jax.coordinates import Array, Coordinates
 from lengthgen_jax.rng import Noise
 
 
@@ -59,19 +59,19 @@ class PositionEncoding(nn.Module):
   random_start: ClassVar[bool] = False
 
   def embed(
-    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
   ) -> jax.Array:
     """Returns the inputs [B, L, D] with their positions encoded.
 
     Args:
       x_BxLxD: token embeddings.
-      places: the Places of the inputs.
+      places: the coordinates of the inputs, with the fields for encodings.
       noise: what random positions are drawn from in training, the same for the
         encoder and the decoder; None outside of training.
     """
     return x_BxLxD
 
-  def rotate(self, x_BxHxLxK: jax.Array, places: Places) -> jax.Array:
+  def rotate(self, x_BxHxLxK: jax.Array, places: Coordinates) -> jax.Array:
     """Returns queries or keys [B, H, L, K] of the inputs at `places` with their
     positions encoded."""
     return x_BxHxLxK
