@@ -1,11 +1,10 @@
-"""This module says where rows and keys stand: their offsets from both ends of
-their segments.
+"""Where rows and keys stand: their offsets from both ends of their segments.
 
 Rows are the queries of attention. A key has the coordinates of the token at its
 position; a row has those of the token that it must predict.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,7 @@ PAD = -1  # the segment of a position without a token
 
 
 class Coordinates(NamedTuple):
-  """Coordinates say where L positions stand within their segments.
+  """Where L positions stand within their segments.
 
   A segment is a run of tokens that belong together: an operand with the mark on
   its left, if it has one, the output, or the start token alone (in a
@@ -26,22 +25,28 @@ class Coordinates(NamedTuple):
   Sequences have one axis; a grid has two, its rows j and digits k. The offset
   along an axis on which a segment does not extend is 0.
 
-  Attributes:
-    segment: [B or 1, L] int32, the number of the segment; PAD where there is no
-      token.
-    left: [B or 1, L, A] int32, the offset from the segment's first token.
-    right: [B or 1, L, A] int32, the offset from its last token.
-    index: [L] int32, the position in the whole sequence; padding comes last.
+  The last three fields are those of inputs alone, for position encodings. A
+  prompt token has its own place. The inputs of the decoder, the start token and
+  the previous outputs, have the offsets and the place of the output that is
+  predicted from them, so that an output has the same place as the digits that
+  it is computed from; their segment is the output's, and so is padding's.
   """
 
-  segment: Array
-  left: Array
-  right: Array
+  segment: Array  # [B or 1, L] int32; PAD where there is no token
+  left: Array  # [B or 1, L, A] int32, from the segment's first token
+  right: Array  # [B or 1, L, A] int32, from its last token
+  # [L] int32, in the whole sequence, of which padding is the end; of inputs
+  # [B or 1, L] if it is counted from the right
   index: Array
+  # [B or 1, L, A] int32, the offset from the end `Task.anchor` of a segment of
+  # the prompt, from the left in the output
+  place: Any = None
+  digit: Any = None  # [B or 1, L] bool, False for Tokens.digit's marks
+  size: Any = None  # [B or 1, 1] int32, tokens of the whole sequence
 
   @property
   def axes(self) -> int:
-    """Returns the number A of axes."""
+    """Returns A."""
     return self.left.shape[-1]
 
   def num_tokens(self) -> jax.Array:
@@ -53,14 +58,17 @@ class Coordinates(NamedTuple):
     return self.num_tokens() - 1 - self.index
 
   def slice(self, start: int | jax.Array, size: int) -> "Coordinates":
-    """Returns the coordinates of `size` positions from index `start` on, which
-    may be traced."""
-    return Coordinates(
-      _slice(self.segment, start, size, 1),
-      _slice(self.left, start, size, 1),
-      _slice(self.right, start, size, 1),
-      _slice(self.index, start, size, 0),
+    """Returns those of `size` positions from `start` on, which may be traced;
+    `index` must be [L]."""
+    cut = lambda x, axis: jax.lax.dynamic_slice_in_dim(
+      jnp.asarray(x), start, size, axis
     )
+    cut_fields = {
+      name: cut(x, axis=0 if name == "index" else 1)
+      for name, x in self._asdict().items()
+      if name != "size" and x is not None
+    }
+    return self._replace(**cut_fields)
 
 
 def segment_coordinates(*lengths: int) -> Coordinates:
@@ -80,53 +88,3 @@ def segment_coordinates(*lengths: int) -> Coordinates:
     right=right[None, :, None],
     index=np.arange(len(segment)),
   )
-
-
-class Places(NamedTuple):
-  """Places are what position encodings are computed from, for L input tokens.
-
-  The place of a digit is its offset from the least significant digit (of an
-  item, in tasks that read from the left, from the first one). A prompt token
-  has its own place. The inputs of the decoder, the start token and the previous
-  outputs, have the place of the output that is predicted from them. So an
-  output has the same place as the digits that it is computed from.
-
-  Attributes:
-    place: [B or 1, L, A] int32, the offset along each of A axes: in the prompt
-      from the end `Task.anchor` of the segment, in the output from the left.
-    digit: [B or 1, L] bool, False for marks that begin a segment of the prompt.
-    index: [L] int32, the position in the whole sequence ([B or 1, L] if counted
-      from the right).
-    size: [B or 1, 1] int32, the number of tokens of the whole sequence.
-    segment: [B or 1, L] int32, the number of the segment of the token that an
-      input holds, for the segment embedding. The start token, the delimiter and
-      padding are of the output's.
-    extends: [B or 1, L, A] bool, along which axes the token's segment extends;
-      None if there is one axis.
-  """
-
-  place: Array
-  digit: Array
-  index: Array
-  size: Array
-  segment: Array
-  extends: Array | None = None
-
-  def slice(self, start: int | jax.Array, size: int) -> "Places":
-    """Returns `size` places from index `start` on, which may be traced.
-
-    The field `index` must have the shape [L].
-    """
-    extends = self.extends
-    return Places(
-      _slice(self.place, start, size, 1),
-      _slice(self.digit, start, size, 1),
-      _slice(self.index, start, size, 0),
-      self.size,
-      _slice(self.segment, start, size, 1),
-      None if extends is None else _slice(extends, start, size, 1),
-    )
-
-
-def _slice(x: Array, start: int | jax.Array, size: int, axis: int) -> jax.Array:
-  return jax.lax.dynamic_slice_in_dim(jnp.asarray(x), start, size, axis)

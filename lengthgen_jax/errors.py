@@ -43,11 +43,6 @@ def check_choice(field: str, value: Any, choices: Collection) -> None:
   check(value in choices, f"{field}={value!r}: choose one of {valid}")
 
 
-def check_probability(field: str, value: float) -> None:
-  """Raises UsageError unless `value` is in [0, 1]."""
-  check(0.0 <= value <= 1.0, f"{field}={value}: must be in [0, 1]")
-
-
 def local_path(name: str, path: str | pathlib.Path) -> pathlib.Path:
   """Returns the path that a person typed for `name`, like "--workdir", with ~
   expanded; UsageError if it is a URL, or there is no home folder."""

@@ -19,7 +19,7 @@ import numpy as np
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.packing import KINDS, pack
-from lengthgen_jax.tasks.task import Example, Size
+from lengthgen_jax.tasks.task import Example, Size, drawing
 
 # Of the examples: the most units, the width that operands are padded to, the
 # static bound of widths, and their number.
@@ -82,21 +82,21 @@ def draw_examples(form: str) -> Drawn:
   task = FORMS[form]
   i = np.arange(COUNT)
   lengths = np.stack([i // LONGEST**k for k in range(task.operands)], axis=1)
-  lengths = np.vectorize(task.total_units)(lengths % LONGEST + 1)
-  numbers = jax.random.uniform(
-    jax.random.key(3), (COUNT, task.num_random(BOUND))
-  )
+  lengths = lengths % LONGEST + 1
+  if task.own_unit != "bits":
+    lengths = np.vectorize(task.units)(lengths)
+  keys = jax.random.split(jax.random.key(3), COUNT)
 
-  def make_example(example_numbers, example_lengths):
+  def make_example(key, example_lengths):
     size = Size(example_lengths, jnp.int32(WIDTH), BOUND)
-    return task.example(example_numbers, size)
+    return task.example(drawing(key), size)
 
   @jax.jit
   def make_all(*arguments):
     batches = {k: pack(k, task, make_example, *arguments) for k in KINDS}
     return jax.vmap(make_example)(*arguments), batches
 
-  drawn = make_all(numbers, jnp.asarray(lengths))
+  drawn = make_all(keys, jnp.asarray(lengths))
   return Drawn(*jax.tree.map(np.asarray, drawn), lengths)
 
 

@@ -13,7 +13,7 @@ from lengthgen_jax.attention.positions.encoding import (
   PositionConfig,
   sinusoid,
 )
-from lengthgen_jax.coordinates import Places
+from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.packing import KINDS
 
@@ -52,16 +52,19 @@ def normal(seed, *shape):
   return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def at_places(index=None, place=None, digit=None, size=SIZE) -> Places:
+def at_places(index=None, place=None, digit=None, size=SIZE):
   """Places of SIZE tokens, each at 0...8 unless told otherwise."""
   usual = np.arange(SIZE)
   place = usual if place is None else np.asarray(place)
-  return Places(
-    place.reshape(1, -1, 1) if place.ndim == 1 else place[None],
-    np.ones((1, len(place)), bool) if digit is None else np.array([digit]),
+  place = place.reshape(1, -1, 1) if place.ndim == 1 else place[None]
+  return Coordinates(
+    np.zeros(place.shape[:2], int),
+    np.ones_like(place),  # all segments extend
+    np.ones_like(place),
     usual if index is None else np.asarray(index),
+    place,
+    np.ones(place.shape[:2], bool) if digit is None else np.array([digit]),
     np.array([[size]]),
-    np.zeros((1, len(place)), int),
   )
 
 

@@ -12,7 +12,7 @@ from plain_tasks import BOUND, COUNT, FORMS, MAIN, WIDTH
 
 from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.tasks.numbers import NumberTask
-from lengthgen_jax.tasks.task import Size
+from lengthgen_jax.tasks.task import Size, drawing
 
 CLASSES = {task.name: type(task) for task in FORMS.values()}
 KNOWN = [form for form in FORMS if FORMS[form].name in plain.ANSWERS]
@@ -144,11 +144,10 @@ def sampler(task, max_length: int):
 
   @functools.partial(jax.jit, static_argnums=2)
   def sample(key, length, count):
-    shape = count, task.num_random(max_length)
     lengths = jnp.full(task.operands, length)
     size = Size(lengths, jnp.int32(max_length), max_length)
-    make_example = lambda numbers: task.example(numbers, size)
-    return jax.vmap(make_example)(jax.random.uniform(key, shape))
+    make_example = lambda key: task.example(drawing(key), size)
+    return jax.vmap(make_example)(jax.random.split(key, count))
 
   return lambda seed, length, count: jax.tree.map(
     np.asarray, sample(jax.random.key(seed), length, count)

@@ -355,7 +355,7 @@ def within_reach(
       # anyway (N×1's single one).
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
       place = _operand_place(task, segment, anchor, offset[0], size)
-      allowed = place is None or place[0] in task.shared_operands
+      allowed = place is None or place[0] not in task.long_operands
     elif is_operand and task.axes > 1:
       # Of an operand along the first axis the row's own digit alone, of one
       # along the last axis those near it.

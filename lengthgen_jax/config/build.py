@@ -244,13 +244,14 @@ def _lengths(section: ConfigDict, task: Task) -> dataset.Lengths:
   """Returns the distribution of training lengths, with its buckets."""
   # data.train_length is in the unit of test lengths, which for parity are
   # decimal digits; `units` makes bits of them. The lengths below are in bits
-  # already. In recall all of these count the context alone, and both `units`
-  # and `total_units` add the queries.
+  # already. In recall all of these count the context alone, and `units` adds
+  # the queries.
+  units = (lambda n: n) if task.own_unit == "bits" else task.units
   longest = task.units(section.train_length)
-  shortest = task.total_units(section.shortest)
+  shortest = units(section.shortest)
   short_longest = longest
   if section.short_longest:
-    short_longest = task.total_units(section.short_longest)
+    short_longest = units(section.short_longest)
   is_total = shortest != section.shortest
   unit = "tokens in whole prompts" if is_total else task.own_unit
   check(
@@ -264,7 +265,7 @@ def _lengths(section: ConfigDict, task: Task) -> dataset.Lengths:
     f"{named}: all examples of {task.name} in a batch have one width; choose"
     " ()",
   )
-  buckets = tuple(map(task.total_units, section.buckets)) or (longest,)
+  buckets = tuple(map(units, section.buckets)) or (longest,)
   is_rising = list(buckets) == sorted(set(buckets))
   check(
     is_rising and buckets[0] >= shortest and buckets[-1] == longest,

@@ -12,7 +12,7 @@ from flax import linen as nn
 
 from lengthgen_jax.attention.kernel import DenseBias, SparseBias
 from lengthgen_jax.attention.positions import POSITIONS
-from lengthgen_jax.coordinates import PAD, Array, Coordinates, Places
+from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.models import layers
 from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.rng import Noise
@@ -27,15 +27,15 @@ class Inputs(NamedTuple):
   """The tokens that a stack of blocks reads, and where they stand."""
 
   tokens: Array  # [B, L]
-  places: Places  # what position encodings read
+  places: Coordinates  # what position encodings read
   keys: Coordinates  # of the tokens
   rows: Coordinates  # of the tokens that the rows must say
 
   @classmethod
   def of(cls, tokens: Array, at: Coordinates) -> Self:
     """Returns inputs whose rows stand where their tokens do."""
-    segment = jnp.asarray(at.segment)
-    places = Places(at.left, segment != PAD, at.index, at.num_tokens(), segment)
+    is_token = jnp.asarray(at.segment) != PAD
+    places = at._replace(place=at.left, digit=is_token, size=at.num_tokens())
     return cls(tokens, places, at, at)
 
 
@@ -183,7 +183,7 @@ class Transformer(layers.Recorded):
     return self.logits_dense[head or self.heads[0]](x)
 
   def embed(
-    self, tokens: Array, places: Places, site: str, noise: Noise | None
+    self, tokens: Array, places: Coordinates, site: str, noise: Noise | None
   ) -> jax.Array:
     """Returns token embeddings [B, L, D] with segments and positions, after
     dropout; `site` is "self" for inputs of the decoder, "cross" for the
@@ -196,7 +196,7 @@ class Transformer(layers.Recorded):
     x = self.positions[site].embed(x, places, position_noise)
     return layers.dropout(self, site, x, noise)
 
-  def _source_places(self, source: Inputs) -> Places:
+  def _source_places(self, source: Inputs) -> Coordinates:
     if self.config.positions.source_anchor == "left":
       return source.places
     return source.places._replace(index=source.keys.index_right())
@@ -244,9 +244,8 @@ class Transformer(layers.Recorded):
       jnp.ravel, jnp.indices((*sizes, config.vocab_size))
     )
     zeros = jnp.zeros((1, len(tokens), 1), jnp.int32)
-    places = Places(  # only the index and the segment matter
-      zeros, zeros[..., 0] > 0, index, zeros[:, 0], segment[None]
-    )
+    # Only the index and the segment matter.
+    places = Coordinates(segment[None], zeros, zeros, index, place=zeros)
     embedded = self.embed(tokens[None], places, "cross", None)
     return self._memory(embedded, lambda x: x)
 

@@ -108,7 +108,7 @@ def _inputs(config: ConfigDict, model: Model) -> dict[str, Observation]:
   """Returns the model on each input to draw, by its text: those of
   probe.inputs, and random ones, whose text is the prompt's tokens.
 
-  If config.probe names neither, the task's `figure_input` is drawn.
+  If config.probe names neither, the task's `figure_input` or `usage` is drawn.
 
   Raises:
     UsageError: one is no input of the task, or too long for the model or for a
@@ -116,7 +116,7 @@ def _inputs(config: ConfigDict, model: Model) -> dict[str, Observation]:
   """
   experiment, task, inputs = model.experiment, model.experiment.task, {}
   num_random = config.probe.random_inputs
-  default = () if num_random else (task.figure_input,)
+  default = () if num_random else (task.figure_input or task.usage,)
   for text in map(str, config.probe.inputs or default):
     try:
       _, lengths = task.parse(text)

@@ -147,5 +147,5 @@ def _key_places(
       digit = task.operand_place(segment, left, right)
       if digit is not None:
         operand, places[key] = digit
-        is_shared[key] = operand in task.shared_operands
+        is_shared[key] = operand not in task.long_operands
   return places, is_shared

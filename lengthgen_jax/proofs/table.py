@@ -52,8 +52,8 @@ def table(task: Task) -> dict[str, Any] | None:
   if obstacle(task):
     return None
   is_grid = isinstance(task, MultiplyLong)
-  short = 1 in task.shared_operands or is_grid
-  num_long = task.operands - (1 in task.shared_operands)
+  short = task.short_operand or is_grid
+  num_long = len(task.long_operands)
   zero = task.first_item
   digits = range(zero, zero + task.base)
   long = 2 if is_grid else num_long  # a, and the row before

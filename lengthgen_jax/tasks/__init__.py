@@ -1,4 +1,4 @@
-"""Lists all tasks and hints by name.
+"""All tasks and hints by name.
 
 The package's own are here; users register theirs from their own files
 (lengthgen_jax.register).
@@ -28,16 +28,9 @@ def task_fields(task: type[Task]) -> dict[str, Any]:
 
 
 def check_task(name: str, task: Any) -> None:
-  """Checks a task or hint that a user registers.
-
-  Args:
-    name: what it is registered as.
-    task: what is registered.
-
-  Raises:
-    UsageError: it is no subclass of Task, lacks an attribute or a method, or
-      has one that does not fit.
-  """
+  """Raises UsageError if a task or hint that a user registers as `name` is no
+  subclass of Task, lacks an attribute or a method, or has one that does not
+  fit."""
   is_task = isinstance(task, type) and issubclass(task, Task)
   check(is_task, f"register: {name!r} is no subclass of lengthgen_jax's Task")
   absent = sorted(task.__abstractmethods__)
@@ -59,18 +52,11 @@ def check_task(name: str, task: Any) -> None:
     for field, kind in inspect.get_annotations(task).items()
     if "ClassVar" not in str(kind)
   ]
+  is_declared = "__dataclass_fields__" in vars(task) or not fields
   check(
-    "__dataclass_fields__" in vars(task) or not fields,
+    is_declared and dataclasses.MISSING not in task_fields(task).values(),
     f"register: task {name!r} has fields ({', '.join(fields)}): decorate it"
-    " with @dataclasses.dataclass(frozen=True)",
-  )
-  absent = [
-    field for field, x in task_fields(task).items() if x is dataclasses.MISSING
-  ]
-  check(
-    not absent,
-    f"register: task {name!r}: give {', '.join(absent)} a default, which the"
-    " config has",
+    " with @dataclasses.dataclass(frozen=True), and give each a default",
   )
   registries = TASKS, *HINTS.values()
   for registered, other in (x for tasks in registries for x in tasks.items()):

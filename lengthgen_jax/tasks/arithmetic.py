@@ -1,23 +1,26 @@
-"""Defines the arithmetic tasks of the ABS/ABC papers, and their base class:
-format, segments and sampling."""
+"""The arithmetic tasks of the ABS/ABC papers, and their base class: format,
+segments and sampling."""
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check
+from lengthgen_jax.sections import NOT_NEGATIVE
 from lengthgen_jax.tasks.arithmetic_test_sets import TEST_SETS
 from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import (
+  Draw,
   Example,
   Ids,
+  OperandPlace,
   Size,
   Tokens,
+  Variants,
   join,
   uniform_int,
 )
@@ -29,52 +32,41 @@ class ArithmeticTask(NumberTask):
   first.
 
   The prompt is `$` and the expression, operands left-padded with zeros to a
-  common width W, but for the single digit of N×1; the output is W digits and
-  `&`. A segment is an operand with the token on its left, so that the row that
-  must say `&`, one place beyond the digits, has a key at that place too. The
-  aligned form (ABS paper, section 4.1) puts the operator first and interleaves
-  the operands' digits.
+  common width W, but for a short one; the output is W digits and `&`. A segment
+  is an operand with the token on its left, so that the row that must say `&`,
+  one place beyond the digits, has a key at that place too. The aligned form
+  (ABS paper, section 4.1) puts the operator first and interleaves the operands'
+  digits.
 
   A subclass describes a transducer that reads the operands' digits from the
-  least significant on (the single digit of N×1 again at every place): `states`,
+  least significant on (that of a short operand again at every place): `states`,
   `initial_state` and `step`.
-
-  Attributes:
-    aligned: whether the digits of two operands are interleaved.
-    slack: how many zeros `data.width=natural` puts before the longest operand.
   """
 
-  aligned: bool = False
-  slack: int = 2
+  aligned: bool = False  # whether the digits of two operands are interleaved
+  # how many zeros `data.width=natural` puts before the longest operand
+  slack: Annotated[int, NOT_NEGATIVE] = 2
 
   section: ClassVar[str] = "arithmetic"
   test_sets = TEST_SETS
   transducer = True
-
-  def __post_init__(self):
-    check(
-      self.slack >= 0, f"arithmetic.slack={self.slack}: must not be negative"
-    )
 
   # Sizes.
 
   def units(self, length: int) -> int:
     return length if self.base == 10 else math.ceil(length * math.log2(10))
 
-  def bits(self, length: int) -> int | None:
-    return self.units(length) if self.base == 2 else None
-
   # Test sets.
 
   def num_test_samples(self, length: int, samples: int) -> int:
-    """Returns min(10^L - 10^(L-1), samples), the papers' size of a test set."""
+    # 10^L - 10^(L-1) or fewer, the papers' size of a test set.
     return samples if length > 9 else min(9 * 10 ** (length - 1), samples)
 
   @property
   def stress_sets(self) -> tuple[str, ...]:
     # With a single long operand "unequal" is the same as "equal", and "nines"
     # adds nothing to "carry" and "repeated".
-    two_long = self.operands == 2 and not self.short_operand
+    two_long = len(self.long_operands) == 2
     left_out = {"equal"} if two_long else {"equal", "unequal", "nines"}
     return tuple(name for name in self.test_sets if name not in left_out)
 
@@ -84,12 +76,8 @@ class ArithmeticTask(NumberTask):
       return "zeros", "nines"
     return "zeros", "nines", "repeated" if self.base == 2 else "carry"
 
-  def variants(
-    self, test_set: str, section: Any, length: int
-  ) -> list[tuple[str, tuple]]:
-    """Returns, for "chain", a variant for each number of places in
-    section.chains that a carry can cross in numbers of this length; other test
-    sets have one variant. `section` is config.eval."""
+  def variants(self, test_set: str, section: Any, length: int) -> Variants:
+    # A carry must be able to cross so many places.
     if test_set != "chain":
       return [(test_set, ())]
     fitting = (n for n in section.chains if n <= self.units(length))
@@ -112,37 +100,33 @@ class ArithmeticTask(NumberTask):
       return (2,)
     return (1, 0 if self.short_operand else 1)[: self.operands]
 
-  def operand_place(
-    self, segment: int, left: int, right: int
-  ) -> tuple[int, int] | None:
+  def operand_place(self, segment: int, left: int, right: int) -> OperandPlace:
     if self.interleaved:
       return None if left < 2 else (1 - right % 2, right // 2)
     return super().operand_place(segment, left, right)
 
   # Examples.
 
-  def num_random(self, max_length: int) -> int:
-    return self.operands * max_length
-
-  def example(self, numbers: jax.Array, size: Size) -> Example:
-    is_short = self.short_operand
-    lengths = size.lengths.at[1].set(1) if is_short else size.lengths
+  def example(self, draw: Draw, size: Size) -> Example:
+    digits = uniform_int(draw(self.operands * size.max_length), self.base)
+    lengths = size.lengths
+    if self.short_operand:
+      lengths = lengths.at[1].set(1)
     inside = jnp.arange(size.max_length) < lengths[:, None]
-    digits = uniform_int(numbers.reshape(self.operands, -1), self.base)
-    return self.from_items(jnp.where(inside, digits, 0), size)
+    items = jnp.where(inside, digits.reshape(inside.shape), 0)
+    return self.from_items(items, size)
 
   def from_values(
-    self, values: jax.Array, numbers: jax.Array, size: Size, limit: int
+    self, values: jax.Array, draw: Draw, size: Size, limit: int
   ) -> Example:
-    """Returns the example of the integers `values` [O], which are below
-    `limit`; the single digit of N×1 is made instead from the first of
-    `numbers`, which are uniform in [0, 1)."""
+    """Returns the example of integers [O] below `limit`; a short operand is
+    drawn instead."""
     powers = [self.base**i for i in range(size.max_length)]
     powers = [power for power in powers if power < limit]
     digits = values[:, None] // jnp.array(powers, jnp.int32) % self.base
     items = jnp.pad(digits, ((0, 0), (0, size.max_length - len(powers))))
     if self.short_operand:
-      items = items.at[1].set(0).at[1, 0].set(uniform_int(numbers[0], 10))
+      items = items.at[1].set(0).at[1, 0].set(uniform_int(draw(1)[0], 10))
     return self.from_items(items, size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
@@ -158,13 +142,11 @@ class ArithmeticTask(NumberTask):
     )
 
   def answer(self, items: jax.Array) -> jax.Array:
-    """Returns the digits [max_length] of the result, least significant
-    first."""
+    """Returns the digits [max_length] of the result."""
     return self.transduce(self.columns(items))[0]
 
   def columns(self, items: jax.Array) -> jax.Array:
-    """Returns the digits [O, max_length] that the transducer reads at each
-    place; the single digit of N×1 is at every place."""
+    """Returns the symbols [O, max_length] that the transducer reads."""
     return items.at[1].set(items[1, 0]) if self.short_operand else items
 
   def prompt(self, items: jax.Array, width: int | Array) -> Tokens:
@@ -175,10 +157,10 @@ class ArithmeticTask(NumberTask):
     a = self.number_tokens(items[:1], width, "$", 0)
     if self.operands == 1:
       return a
-    is_short = self.short_operand
-    second_width, spare = (1, items.shape[1] - 1) if is_short else (width, 0)
-    b = self.number_tokens(items[1:], second_width, self.operator, 1)
-    return join(a, b, spare=spare)
+    if self.short_operand:
+      items, width = items[:, :1], 1
+    b = self.number_tokens(items[1:], width, self.operator, 1)
+    return join(a, b)
 
 
 class Successor(ArithmeticTask):
@@ -227,7 +209,7 @@ class Multiply(ArithmeticTask):
   name = "multiply"
   operator = "*"
   operands = 2
-  shared_operands = (1,)
+  short_operand = True
   states = tuple(range(9))
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
@@ -254,7 +236,6 @@ class Parity(ArithmeticTask):
     return parity, parity
 
   def render(self, ids: Ids) -> str:
-    """Returns the parity bit, which is the last token before `&`."""
     return self.output_digits(ids)[-1]
 
 

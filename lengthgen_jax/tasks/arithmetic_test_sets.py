@@ -1,35 +1,40 @@
-"""Defines the test sets of arithmetic: uniform operands, and hard or odd
-inputs, which are rare among uniform ones.
+"""The test sets of arithmetic: uniform operands, and hard or odd inputs, which
+are rare among uniform ones.
 
-Each test set is a function (task, key, size, *arguments) -> operands' digits
-[O, max_length], least significant first: O operands of at most `size.lengths`
-digits each, with zeros behind them up to `size.max_length`.
+Operands have at most `size.lengths` digits each, and zeros behind them.
 """
 
 import jax
 import jax.numpy as jnp
 
-from lengthgen_jax.tasks.numbers import NumberTask, random_digits
+from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import Size, uniform_int
 
 
 def equal(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns uniform operands of exactly the given lengths; the single digit of
-  N×1 may be 0."""
+  """Returns uniform operands of exactly the given lengths; a short operand may
+  be 0."""
+  place = jnp.arange(size.max_length)
+
+  def number(key: jax.Array, length: jax.Array) -> jax.Array:
+    body_key, lead_key = jax.random.split(key)
+    digits = jax.random.randint(body_key, place.shape, 0, task.base)
+    lead = jax.random.randint(lead_key, (), 1, task.base)
+    digits = jnp.where(place == length - 1, lead, digits)
+    return jnp.where(place < length, digits, 0)
+
   keys = jax.random.split(key, task.operands)
-  operands = [
-    jnp.pad(jax.random.randint(keys[i], (1,), 0, 10), (0, size.max_length - 1))
-    if task.short_operand and i == 1
-    else random_digits(keys[i], size.lengths[i], size.max_length, task.base)
-    for i in range(task.operands)
-  ]
+  operands = [number(keys[i], size.lengths[i]) for i in task.long_operands]
+  if task.short_operand:
+    digit = jax.random.randint(keys[1], (1,), 0, 10)
+    operands.append(jnp.pad(digit, (0, size.max_length - 1)))
   return jnp.stack(operands)
 
 
 def unequal(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
   """Returns one operand of the given length and one whose length is uniform in
   1...length, in random order; the same as `equal` if only one is long."""
-  if task.operands == 2 and not task.short_operand:
+  if len(task.long_operands) == 2:
     key, order_key, length_key = jax.random.split(key, 3)
     longest = size.lengths[0]
     shorter = jax.random.randint(length_key, (), 1, longest + 1)
@@ -105,8 +110,8 @@ def carry_chain(
   A bit string has two ones, so that the running xor is 1 for so many places;
   a single one if these reach the leading bit.
   """
-  # There are four uniform numbers for each place; the last one of the first
-  # place says where the chain begins.
+  # Four for each place; the last one of the first place says where the chain
+  # begins.
   uniforms = jax.random.uniform(key, (size.max_length, 4)).T
   length, place = size.lengths[0], jnp.arange(size.max_length)
   first = uniform_int(uniforms[3, 0], length - carries + 1)
@@ -124,26 +129,14 @@ def carry_chain(
   return jnp.where(place < length, operands, 0).astype(jnp.int32)
 
 
-def _sum_operands(
-  uniforms: jax.Array,
-  place: jax.Array,
-  least_digit: jax.Array,
-  first: jax.Array,
-  carries: int,
-) -> jax.Array:
-  """Returns two operands with one chain of carries in their sum.
+# Both functions below return operands with one chain of carries, which begins
+# at the place `first`, from three rows of uniform numbers [3, places]; a digit
+# is at least `least_digit` [places].
 
-  Their digits add up to 10 or more at the first place of the chain, to 9 along
-  it, and to 8 or less elsewhere.
 
-  Args:
-    uniforms: [4, places] random numbers in [0, 1), of which the first three
-      rows are used.
-    place: [places] the places, from 0 for the last digit of a number.
-    least_digit: [places] the least digit that may stand at a place.
-    first: the place where the chain begins.
-    carries: how many places the carry travels.
-  """
+def _sum_operands(uniforms, place, least_digit, first, carries) -> jax.Array:
+  """Returns two operands whose digits add up to 10 or more where the chain
+  begins, to 9 along it, and to 8 or less elsewhere."""
   in_chain = (place > first) & (place < first + carries)
   total = jnp.where(in_chain, 9, between(uniforms[0], 2 * least_digit, 8))
   total = jnp.where(place == first, between(uniforms[1], 10, 18), total)
@@ -154,18 +147,10 @@ def _sum_operands(
 
 
 def _product_operands(
-  uniforms: jax.Array,
-  place: jax.Array,
-  least_digit: jax.Array,
-  first: jax.Array,
-  carries: int,
+  uniforms, place, least_digit, first, carries
 ) -> jax.Array:
-  """Returns a number and a one-digit factor with one chain of carries in their
-  product; the arguments are those of `_sum_operands`.
-
-  The products of the factor and the digits of the chain reach 10, those of the
-  other digits do not.
-  """
+  """Returns a number and a one-digit factor; only the factor's products with
+  the digits of the chain reach 10."""
   # The digit that absorbs the carry is zero, so it must not be the leading
   # digit.
   first = first + jnp.any(least_digit & (place == first + carries))

@@ -1,5 +1,5 @@
-"""Defines tasks whose outputs an automaton writes, one for each item that it
-reads: copying, and state tracking."""
+"""Tasks whose outputs an automaton writes, one for each item that it reads:
+copying, and state tracking."""
 
 import abc
 import dataclasses
@@ -7,40 +7,41 @@ import functools
 import itertools
 import string
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check, check_choice, check_probability
+from lengthgen_jax.errors import check
+from lengthgen_jax.sections import Range, Share
 from lengthgen_jax.tasks.items import (
   ItemTask,
   all_equal,
   reverse_items,
   uniform,
 )
-from lengthgen_jax.tasks.task import Example, Ids, Size, uniform_int
+from lengthgen_jax.tasks.task import Draw, Example, Ids, Size, uniform_int
 
 MAX_TOKENS = 250  # a certificate has a byte for each token
-ANSWERS = ("states", "final")
+FROM_TWO = "must be at least 2 and at most 250"
 GROUPS = {"S3": 3, "S5": 5}  # how many things each group permutes
 
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTask(ItemTask):
-  """This is the base class of tasks in which a transducer reads the items one
-  by one and writes an output for each.
+  """The base class of tasks in which a transducer reads the items one by one
+  and writes an output for each.
 
   Token ids are those of the items, 0...base - 1, of the outputs that are no
   items, of `⊥` and of PAD, in this order. The transducer reads the prompt from
-  the left, or from the right if `anchor` is "right". A subclass has `base`,
-  `item_and_output_names`, `states`, `step` and, unless it is 0,
-  `initial_state`.
+  the left, or from the right if `anchor` is "right", and then `slack` more
+  items, the least ones. A subclass has `item_and_output_names`, `states`,
+  `step` and, unless it is 0, `initial_state`.
   """
 
-  first_item = 0
+  first_item: ClassVar[int] = 0
   anchor: ClassVar[str] = "left"
 
   @property
@@ -54,12 +55,8 @@ class SequenceTask(ItemTask):
     return *self.item_and_output_names, "⊥", "@"
 
   @property
-  def delimiter(self) -> int:
-    return self.vocab_size - 2
-
-  @property
-  def pad(self) -> int:
-    return self.vocab_size - 1
+  def base(self) -> int:
+    return len(self.item_and_output_names)
 
   @property
   def transducer(self) -> bool:
@@ -69,31 +66,25 @@ class SequenceTask(ItemTask):
   def strides(self) -> tuple[int, ...]:
     return (1,)
 
-  @property
-  def stress_sets(self) -> tuple[str, ...]:
-    return tuple(self.test_sets)[1:]
-
-  def check_num_tokens(self, field: str, count: int) -> None:
-    """Raises UsageError if `count` tokens, which follow from the config field
-    `field` of the task, are more than a certificate can tell apart."""
-    check(
-      count <= MAX_TOKENS,
-      f"{self.section}.{field}={getattr(self, field)!r}: makes {count} tokens,"
-      f" at most {MAX_TOKENS} are told apart",
-    )
-
-  def num_random(self, max_length: int) -> int:
-    return max_length
-
-  def example(self, numbers: jax.Array, size: Size) -> Example:
-    return self.from_items(uniform_int(numbers, self.base)[None], size)
+  def example(self, draw: Draw, size: Size) -> Example:
+    items = uniform_int(draw(size.max_length), self.base)
+    return self.from_items(items[None], size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     length, prompt = size.lengths[0], items
     if self.anchor == "right":
       prompt = reverse_items(items, length)
-    outputs, _ = self.transduce(items)
-    return self.make_example(prompt[0], length, outputs, length)
+    outputs, _ = self.read(items, length)
+    return self.make_example(prompt[0], length, outputs, length + self.slack)
+
+  def read(
+    self, items: jax.Array, length: int | Array
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns what `transduce` does for the first `length` items [1, n] and
+    least ones behind them, [n + slack]."""
+    padded = jnp.pad(items, ((0, 0), (0, self.slack)))
+    inside = jnp.arange(padded.shape[1]) < length
+    return self.transduce(jnp.where(inside, padded, self.first_item))
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     items, lengths = super().parse(text)
@@ -101,7 +92,7 @@ class SequenceTask(ItemTask):
 
   def input_text(self, items: np.ndarray, length: int) -> str:
     step = 1 if self.anchor == "left" else -1
-    return " ".join(self.symbols(items[0, :length][::step]))
+    return super().input_text(items[:, :length][:, ::step], length)
 
 
 # Copying.
@@ -113,28 +104,15 @@ class Copy(SequenceTask):
   transducer has one state.
 
   `5 3 9 3` -> `5 3 9 3`; `2 1` -> `2 1`.
-
-  Attributes:
-    alphabet: V, the number of different items.
   """
 
-  alphabet: int = 32
+  # V, the number of different items
+  alphabet: Annotated[int, Range(FROM_TWO, 2, MAX_TOKENS)] = 32
 
   name: ClassVar[str] = "copy"
   section: ClassVar[str] = "copying"
   test_sets = {"uniform": uniform, "all_equal": all_equal}
   states = (0,)
-
-  def __post_init__(self):
-    check(
-      self.alphabet >= 2,
-      f"copying.alphabet={self.alphabet}: must be at least 2",
-    )
-    self.check_num_tokens("alphabet", self.alphabet)
-
-  @property
-  def base(self) -> int:
-    return self.alphabet
 
   @property
   def item_and_output_names(self) -> tuple[str, ...]:
@@ -159,18 +137,16 @@ class Reverse(Copy):
 
 @dataclasses.dataclass(frozen=True)
 class StateTask(SequenceTask):
-  """Asks for the state that an automaton is in after each item of a sequence.
+  """Asks for the state that an automaton is in after each item of a sequence,
+  which is its output too."""
 
-  Attributes:
-    answer: "states": the outputs are the states after all prefixes, in order;
-      "final": the last state alone, so that the outputs are not those of the
-      transducer.
-  """
+  # states: after all prefixes, in order; final: the last state alone, so that
+  # the outputs are not those of the transducer
+  answer: Literal["states", "final"] = "states"
 
-  answer: str = "states"
-
-  def __post_init__(self):
-    check_choice(f"{self.section}.answer", self.answer, ANSWERS)
+  @property
+  def states(self) -> tuple[int, ...]:
+    return tuple(range(self.base))
 
   @property
   def transducer(self) -> bool:
@@ -189,13 +165,11 @@ class StateTask(SequenceTask):
     return example._replace(output=output)
 
   def render(self, ids: Ids) -> str:
-    """Returns the last state of the output, which is the answer."""
     return super().render(ids).split()[-1]
 
 
 def lone(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns items 0 (the identity of a group) but for a uniformly drawn item at
-  a uniformly drawn place."""
+  """Returns items 0 (the identity of a group) but for one at a random place."""
   place_key, item_key = jax.random.split(key)
   place = jax.random.randint(place_key, (), 0, size.lengths[0])
   is_lone = jnp.arange(size.max_length) == place
@@ -205,34 +179,16 @@ def lone(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
 @dataclasses.dataclass(frozen=True)
 class Modular(StateTask):
   """Asks for the sums of all prefixes of the items modulo p; items are
-  0...p - 1.
-
-  With p=2 they are the running parity of bits.
+  0...p - 1, and with p=2 the sums are the running parity.
 
   `3 5 6` -> `3 1 0`; `6 6 6 6` -> `6 5 4 3`.
-
-  Attributes:
-    p: the modulus.
   """
 
-  p: int = 7
+  p: Annotated[int, Range(f"a modulus {FROM_TWO}", 2, MAX_TOKENS)] = 7
 
   name: ClassVar[str] = "modular"
   section: ClassVar[str] = "modular"
   test_sets = {"uniform": uniform, "all_equal": all_equal, "lone": lone}
-
-  def __post_init__(self):
-    super().__post_init__()
-    check(self.p >= 2, f"modular.p={self.p}: a modulus must be at least 2")
-    self.check_num_tokens("p", self.p)
-
-  @property
-  def base(self) -> int:
-    return self.p
-
-  @property
-  def states(self) -> tuple[int, ...]:
-    return tuple(range(self.p))
 
   @property
   def item_and_output_names(self) -> tuple[str, ...]:
@@ -242,28 +198,14 @@ class Modular(StateTask):
     total = (state + symbols[0]) % self.p
     return total, total
 
-  @property
-  def expected_input(self) -> str:
-    return f"numbers from 0 to {self.p - 1}"
-
-  @property
-  def usage(self) -> str:
-    return " ".join(str(n % self.p) for n in (1, 3, 2, 5))
-
 
 @functools.cache
-def group_elements(size: int) -> tuple[tuple[int, ...], ...]:
-  """Returns all permutations of 0...size - 1, the identity first."""
-  return tuple(itertools.permutations(range(size)))
-
-
-@functools.cache
-def group_products(size: int) -> np.ndarray:
-  """Returns the multiplication table [n, n] of the group: the index of s∘x in
-  `group_elements`, by those of s and x."""
-  elements = group_elements(size)
+def group(name: str) -> tuple[list[tuple[int, ...]], np.ndarray]:
+  """Returns the permutations of a group, the identity first, and the table [n,
+  n] of their products: the index of s∘x, by those of s and x."""
+  elements = [*itertools.permutations(range(GROUPS[name]))]
   number = {element: i for i, element in enumerate(elements)}
-  return np.array(
+  return elements, np.array(
     [[number[tuple(np.take(s, x))] for x in elements] for s in elements]
   )
 
@@ -278,70 +220,44 @@ class Permutations(StateTask):
   word problem of S5 is complete for NC1; S3 is a solvable group.
 
   `21345 13245` -> `21345 23145`; `23451 23451` -> `23451 34512`.
-
-  Attributes:
-    group: "S3" or "S5".
   """
 
-  group: str = "S5"
+  group: Literal["S3", "S5"] = "S5"
 
   name: ClassVar[str] = "permutations"
   section: ClassVar[str] = "permutations"
   test_sets = {"uniform": uniform, "all_equal": all_equal, "lone": lone}
 
-  def __post_init__(self):
-    super().__post_init__()
-    check_choice("permutations.group", self.group, GROUPS)
-
-  @property
-  def elements(self) -> tuple[tuple[int, ...], ...]:
-    """Returns the group's permutations by id, the identity first."""
-    return group_elements(GROUPS[self.group])
-
-  @property
-  def base(self) -> int:
-    return len(self.elements)
-
-  @property
-  def states(self) -> tuple[int, ...]:
-    return tuple(range(self.base))
-
   @functools.cached_property
   def item_and_output_names(self) -> tuple[str, ...]:
-    return tuple("".join(str(k + 1) for k in x) for x in self.elements)
+    elements, _ = group(self.group)
+    return tuple("".join(str(k + 1) for k in x) for x in elements)
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
-    table = jnp.asarray(group_products(GROUPS[self.group]))
-    product = table[state, symbols[0]]
+    _, products = group(self.group)
+    product = jnp.asarray(products)[state, symbols[0]]
     return product, product
 
   @property
   def expected_input(self) -> str:
     return f"permutations of {self.item_and_output_names[0]}"
 
-  @property
-  def usage(self) -> str:
-    names = self.item_and_output_names
-    return f"{names[1]} {names[-1]}"
-
 
 def walks(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
-  """Returns brackets of which every prefix is nested correctly; some may be
-  left open at the end."""
+  """Returns brackets that are nested correctly; some may be left open."""
   return task.nested(jax.random.uniform(key, (size.max_length,)))
 
 
 def broken(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
-  """Returns correctly nested brackets in which another bracket replaces the one
-  at a uniformly drawn place."""
+  """Returns correctly nested brackets of which one is replaced by another."""
   walk_key, break_key = jax.random.split(key)
   numbers = jax.random.uniform(break_key, (2,))
   return task.break_one(walks(task, walk_key, size), numbers, size)
 
 
 def deep(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
-  """Returns brackets whose depth rises to the bound and falls to zero in turn;
-  the first turns may be shorter ones."""
+  """Returns brackets whose depth rises to the bound and falls to zero in turn,
+  from any of these phases on."""
   phase = jax.random.randint(key, (), 0, 2 * task.bound)
   place = (phase + jnp.arange(size.max_length)) % (2 * task.bound)
   numbers = jax.random.uniform(key, place.shape) / 2
@@ -359,17 +275,16 @@ class Dyck(StateTask):
   output of a balanced input is `0`.
 
   `(()` -> `1 2 1`; `())(` -> `1 0 invalid invalid`.
-
-  Attributes:
-    brackets: pairs, like "()" or "()[]".
-    bound: the greatest depth.
-    broken_share: the fraction of the training examples in which one bracket is
-      replaced by another; in the others every prefix is nested correctly.
   """
 
-  brackets: str = "()"
-  bound: int = 8
-  broken_share: float = 0.3
+  brackets: str = "()"  # pairs, like "()" or "()[]"
+  # the greatest depth
+  bound: Annotated[
+    int, Range(f"must be from 1 to {MAX_TOKENS}", 1, MAX_TOKENS)
+  ] = 8
+  # the fraction of the training examples in which one bracket is replaced by
+  # another; in the others every prefix is nested correctly
+  broken_share: Share = 0.3
 
   name: ClassVar[str] = "dyck"
   section: ClassVar[str] = "dyck"
@@ -380,6 +295,7 @@ class Dyck(StateTask):
     "uniform": uniform,
   }
   expected_input = "brackets"
+  separator = ""
 
   def __post_init__(self):
     super().__post_init__()
@@ -388,22 +304,22 @@ class Dyck(StateTask):
       brackets and len(brackets) % 2 == 0,
       f"dyck.brackets={brackets!r}: must be pairs, like '()' or '()[]'",
     )
+    others = {*string.digits, "⊥", "@"}
     check(
-      len({*brackets, *string.digits}) == len(brackets) + len(string.digits)
-      and not any(bracket.isspace() for bracket in brackets),
+      len({*brackets} - others) == len(brackets)
+      and not any(map(str.isspace, brackets)),
       f"dyck.brackets={brackets!r}: must be different characters, no digits"
-      " (these are depths) and no spaces",
+      " (these are depths) and no spaces, ⊥ or @",
     )
+    count = self.base + self.stacks + 1
     check(
-      1 <= self.bound <= MAX_TOKENS,
-      f"dyck.bound={self.bound}: must be from 1 to {MAX_TOKENS}",
+      count <= MAX_TOKENS,
+      f"dyck.bound={self.bound}: makes {count} tokens, at most {MAX_TOKENS} are"
+      " told apart",
     )
-    check_probability("dyck.broken_share", self.broken_share)
-    self.check_num_tokens("bound", self.base + self.stacks + 1)
 
   @property
   def kinds(self) -> int:
-    """Returns the number of kinds of brackets."""
     return len(self.brackets) // 2
 
   @property
@@ -430,10 +346,7 @@ class Dyck(StateTask):
     for state in range(1, self.stacks):
       parent, kind = divmod(state - 1, self.kinds)
       stacks.append(stacks[parent] + self.brackets[2 * kind])
-    is_single = self.kinds == 1
-    depths = [
-      str(len(stack)) + ("" if is_single else stack) for stack in stacks
-    ]
+    depths = [f"{len(stack)}{stack * (self.kinds > 1)}" for stack in stacks]
     return (*self.brackets, *depths, "invalid")
 
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
@@ -447,11 +360,8 @@ class Dyck(StateTask):
     return next_state, self.base + next_state
 
   def nested(self, numbers: jax.Array) -> jax.Array:
-    """Returns items [1, n] of which every prefix is nested correctly.
-
-    They are made from uniform numbers [n] in [0, 1): one below 1/2 opens a
-    bracket, any other closes one, where that is possible.
-    """
+    """Returns correctly nested items [1, n]: a number [n] below 1/2 opens a
+    bracket, any other below 1 closes one, where that is possible."""
 
     def choose_bracket(state, number):
       is_full = self.kinds * state + 1 >= self.stacks
@@ -467,25 +377,18 @@ class Dyck(StateTask):
     self, items: jax.Array, numbers: jax.Array, size: Size
   ) -> jax.Array:
     """Returns items [1, n] with another bracket at one place; two uniform
-    numbers in [0, 1) say where and which."""
+    numbers say where and which."""
     place = uniform_int(numbers[0], size.lengths[0])
     is_broken = jnp.arange(size.max_length) == place
     other = items + 1 + uniform_int(numbers[1], self.base - 1)
     return jnp.where(is_broken, other % self.base, items)
 
-  def num_random(self, max_length: int) -> int:
-    return 3 + max_length
-
-  def example(self, numbers: jax.Array, size: Size) -> Example:
+  def example(self, draw: Draw, size: Size) -> Example:
+    numbers = draw(3 + size.max_length)
     items = self.nested(numbers[3:])
     broken = self.break_one(items, numbers[1:3], size)
     breaks = numbers[0] < self.broken_share
     return self.from_items(jnp.where(breaks, broken, items), size)
-
-  # Text.
-
-  def split_items(self, text: str) -> list[str]:
-    return list("".join(text.split()))
 
   @property
   def usage(self) -> str:

@@ -1,11 +1,11 @@
 """Training and test data: distributions of lengths, the examples of a gradient
 step, data sets and their batches.
 
-A data set is an endless stream, a finite set, or the papers' permutation of the
-integers. Its examples are functions of seeds and indices and are never stored.
+Examples are functions of seeds and indices and are never stored.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -19,18 +19,14 @@ from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
-from lengthgen_jax.tasks.packing import (
-  COORDINATE_FIELDS,
-  Batch,
-  map_examples,
-  pack,
-)
+from lengthgen_jax.tasks.packing import Batch, map_examples, pack
 from lengthgen_jax.tasks.task import (
   Example,
   Ids,
   Size,
   Task,
   Width,
+  drawing,
   max_width,
   uniform_int,
 )
@@ -42,23 +38,19 @@ NUM_TRAIN = POPULATION * 7 // 8  # the papers' 7:1 split
 
 @dataclasses.dataclass(frozen=True)
 class Lengths:
-  """Lengths is the distribution of operands' lengths, in the task's units.
+  """The distribution of operands' lengths, in the task's units.
 
   It may be skewed to short ones (task hinting paper, section 3): it is uniform
   in shortest...short_longest, with a probability of `short_share` in all, and
   uniform in the longer ones up to `longest`.
-
-  Attributes:
-    shortest, short_longest, longest: the ends of the two ranges, inclusive.
-    short_share: the probability of the first range, if there is a second one.
-    buckets: the greatest lengths of the buckets, ascending; the examples of a
-      bucket are padded to one size. The last one is `longest`.
   """
 
-  shortest: int
+  shortest: int  # the ends of the two ranges, inclusive
   short_longest: int
   longest: int
-  short_share: float
+  short_share: float  # the probability of the first, if there is a second
+  # The greatest lengths of the buckets, ascending; the examples of a bucket are
+  # padded to one size. The last one is `longest`.
   buckets: tuple[int, ...]
 
   @property
@@ -86,13 +78,12 @@ class Lengths:
 
   def bucket_counts(self, total: int) -> list[int]:
     """Splits `total` examples over the buckets in proportion to their
-    probability; the largest remainders are rounded up."""
+    probability."""
     buckets = range(len(self.buckets))
     return split(total, [self._mass(bucket).sum() for bucket in buckets])
 
   def draw(self, numbers: jax.Array, bucket: int) -> jax.Array:
-    """Returns lengths [...] of a bucket, made from uniform numbers [...] in
-    [0, 1)."""
+    """Returns lengths of a bucket, made from uniform numbers [...]."""
     mass = self._mass(bucket)
     edges = jnp.asarray(np.cumsum(mass / mass.sum())[:-1], jnp.float32)
     first, _ = self.bucket_range(bucket)
@@ -101,16 +92,9 @@ class Lengths:
   def draw_natural(
     self, numbers: jax.Array, longest: jax.Array, operands: Sequence[int]
   ) -> jax.Array:
-    """Returns the lengths [O] of the operands of an example of natural width.
-
-    One of the operands, drawn at random, is of the longest length, which the
-    width is natural for; the others are uniform in shortest...longest.
-
-    Args:
-      numbers: [O + 1], uniform in [0, 1).
-      longest: the length of the longest operand, traced.
-      operands: the indices of the operands that may be the longest.
-    """
+    """Returns the lengths [O] of an example of the width that is natural for
+    the longest: one of `operands` has it, the others any from the shortest on;
+    `numbers` [O + 1] are uniform."""
     choice = jnp.array(operands)[uniform_int(numbers[0], len(operands))]
     span = longest - self.shortest + 1
     lengths = self.shortest + uniform_int(numbers[1:], span)
@@ -140,30 +124,18 @@ def widest(widths: Sequence[Width]) -> Width:
 
 
 class Part(NamedTuple):
-  """A Part is the examples of one bucket in a head's share.
-
-  Attributes:
-    bucket: the index of the bucket.
-    count: the number of examples.
-  """
+  """The examples of one bucket in a head's share."""
 
   bucket: int
   count: int
 
 
 class Share(NamedTuple):
-  """A Share is the examples of one head in a gradient step or a validation.
+  """The examples of one head in a gradient step or a validation."""
 
-  Attributes:
-    head: the name of the output head, which is that of its task.
-    weight: the factor on their mean loss; those of a step add up to 1. It is
-      not used in validation.
-    parts: one of each bucket.
-  """
-
-  head: str
-  weight: float
-  parts: tuple[Part, ...]
+  head: str  # the output head's name, which is that of its task
+  weight: float  # the factor on their mean loss; those of a step add up to 1
+  parts: tuple[Part, ...]  # one of each bucket
 
 
 StepSpec = tuple[Share, ...]  # all examples of a gradient step
@@ -171,10 +143,7 @@ StepSpec = tuple[Share, ...]  # all examples of a gradient step
 
 def bucket_parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
   """Splits `count` examples over the buckets, rounded to whole examples."""
-  return tuple(
-    Part(bucket, part_count)
-    for bucket, part_count in enumerate(lengths.bucket_counts(count))
-  )
+  return tuple(itertools.starmap(Part, enumerate(lengths.bucket_counts(count))))
 
 
 def step_specs(
@@ -186,20 +155,9 @@ def step_specs(
 ) -> tuple[StepSpec, ...]:
   """Returns the gradient steps of a cycle.
 
-  They are one step for each task in turn ("alternate"; task hinting paper,
-  section 4.1), or a single step on a batch that all tasks share by weight.
-
-  Args:
-    heads: the names of the tasks, the main one's first.
-    lengths: the distribution of lengths, the same in all tasks.
-    batch_size: the number of examples of a gradient step.
-    kind: "alternate" or "weighted".
-    weights: config.mixing.weights, a weight for each task, or () for equal
-      ones.
-
-  Raises:
-    UsageError: there are weights that alternating steps do not have, or that
-      are not valid, or that leave a task without examples of some bucket.
+  They are one step for each task in turn (kind "alternate"; task hinting paper,
+  section 4.1), or a single step on a batch that all tasks share by their
+  weights, which () makes equal ("weighted").
   """
   if kind == "alternate":
     check(
@@ -236,11 +194,7 @@ def step_specs(
 
 def permuted(index: jax.Array, seed: int) -> jax.Array:
   """Returns Π(index), elementwise, where the seed chooses the pseudo-random
-  permutation Π of the integers below 2^20.
-
-  Π is a Feistel network on two 10-bit halves, so that a training set of a
-  million numbers is a function of (seed, index) and takes no memory.
-  """
+  permutation Π of the integers below 2^20: a Feistel network on two halves."""
   half = PERMUTATION_BITS // 2
   mask = (1 << half) - 1
   index = index.astype(jnp.uint32)
@@ -261,33 +215,22 @@ def permuted(index: jax.Array, seed: int) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-  """A Dataset is the examples of one task, packed for one model family.
-
-  Example `index` of a bucket is a function of (data seed, task, bucket, width,
-  index), so that a hundred million of them take no disk.
-
-  Attributes:
-    task: the task that makes the examples.
-    kind: the model family that examples are packed for, one of packing.KINDS.
-    lengths: the distribution of their lengths, in the task's units.
-    widths: the widths that operands are padded to, which cycles of training
-      take in turn; () in ragged tasks.
-    natural: whether an example's width is that of its longest operand.
-    numbers: "lengths" draws a length for every operand and lets the task draw
-      its items (held-out examples are fresh draws of the same kind);
-      "permutation" draws operands from the papers' set, a random permutation of
-      the integers below 2^20, split 7:1 into training and validation.
-    size: the number of training examples, 0 for an endless stream.
-    seed: the seed of the data.
-  """
+  """The examples of one task, packed for one model family: functions of (data
+  seed, task, bucket, width, index)."""
 
   task: Task
-  kind: str
+  kind: str  # the model family, one of packing.KINDS
   lengths: Lengths
+  # What operands are padded to, which rounds of training take in turn; () in
+  # ragged tasks.
   widths: tuple[Width, ...]
-  natural: bool
+  natural: bool  # whether an example's width is that of its longest operand
+  # "lengths" draws a length for every operand and lets the task draw its items
+  # (held-out examples are fresh draws of the same kind); "permutation" draws
+  # operands from the papers' set, a random permutation of the integers below
+  # 2^20, split 7:1 into training and validation.
   numbers: str
-  size: int
+  size: int  # the number of training examples, 0 for an endless stream
   seed: int
 
   def bound(self, bucket: int) -> Width:
@@ -308,55 +251,39 @@ class Dataset:
     width_index: int | jax.Array = 0,
     stream: str = "examples",
   ) -> Batch:
-    """Returns the examples of these indices.
+    """Returns the examples of these indices [B], uint32, or int32 in a finite
+    set; an example depends on its index, not on its batch.
 
-    An example depends on its index, not on its batch.
-
-    Args:
-      index_B: [B] uint32, or int32 in a finite set.
-      bucket: the index of the bucket of lengths, static.
-      width_index: the index of the width, modulo the number of widths; training
-        counts cycles, so that these take the widths in turn.
-      stream: "examples" for training, or "held_out"; static.
+    Rounds of training take the widths in turn, by `width_index` modulo their
+    number; `stream` is "examples" in training, or "held_out".
     """
     task, bound = self.task, self.bound(bucket)
     root_key = rng.stream(self.seed, f"{stream}/{task.name}/{bucket}")
     width = self._width(width_index)
-    num_random = task.num_random(max_width(bound))
 
     def make_example(index: jax.Array) -> Example:
-      # One draw per example, because many small draws take long to compile.
+      # Few draws per example, because many take long to compile.
       key = jax.random.fold_in(root_key, index)
       num_lengths = task.operands + self.natural
-      shape = (num_lengths + num_random,)
-      numbers = jax.random.uniform(key, shape, jnp.float32)
-      length_numbers, example_numbers = jnp.split(numbers, [num_lengths])
+      numbers, draw = drawing(key)(num_lengths), drawing(key, num_lengths)
       if self.numbers == "permutation":
         assert isinstance(task, ArithmeticTask)
-        values = self._values(length_numbers, stream)
+        held_out = NUM_TRAIN, POPULATION
+        low, high = held_out if stream == "held_out" else (0, NUM_TRAIN)
+        value = low + (numbers * (high - low)).astype(jnp.int32)
         # The numbers stand in for lengths, which `from_values` does not use.
-        size = Size(length_numbers, width, bound)
-        return task.from_values(values, example_numbers, size, POPULATION)
+        size = Size(numbers, width, bound)
+        values = permuted(value, self.seed)
+        return task.from_values(values, draw, size, POPULATION)
       if self.natural:
         lengths = self.lengths.draw_natural(
-          length_numbers, width - task.slack, task.long_operands
+          numbers, width - task.slack, task.long_operands
         )
       else:
-        lengths = self.lengths.draw(length_numbers, bucket)
-      return task.example(example_numbers, Size(lengths, width, bound))
+        lengths = self.lengths.draw(numbers, bucket)
+      return task.example(draw, Size(lengths, width, bound))
 
     return pack(self.kind, task, make_example, index_B)
-
-  def _values(self, number_O: jax.Array, stream: str) -> jax.Array:
-    """Returns integers [O] of a stream of the papers' set, made from uniform
-    numbers [O]."""
-    ranges = {
-      "examples": (0, NUM_TRAIN),
-      "held_out": (NUM_TRAIN, POPULATION),
-    }
-    low, high = ranges[stream]
-    index = low + (number_O * (high - low)).astype(jnp.int32)
-    return permuted(index, self.seed)
 
   def sample(
     self,
@@ -370,13 +297,6 @@ class Dataset:
 
     Held-out examples come from a stream of their own, which is endless; with
     "permutation" their operands are the integers held out of training.
-
-    Args:
-      key: PRNG key of the draw.
-      count: the number of examples, static.
-      bucket: the index of the bucket, static.
-      width_index: the index of the width, as in `examples`.
-      held_out: whether the examples are for validation.
     """
     if self.size and not held_out:
       bucket_size = self.lengths.bucket_counts(self.size)[bucket]
@@ -396,49 +316,29 @@ class Dataset:
     count: int,
     width_index: int | jax.Array,
   ) -> Batch:
-    """Returns a batch in which examples that are drawn from a replay set take
-    the place of the first `count`; at natural widths they are drawn from those
-    of this width, and if there are none the batch stays as it is.
+    """Returns a batch of the data set's only bucket in which examples that are
+    drawn from a replay set take the place of the first `count`; at natural
+    widths they are drawn from those of this width, and if there are none the
+    batch stays as it is.
 
-    Args:
-      batch: a batch of the data set's only bucket.
-      replay: the replay set's inputs as "items" [n, operands, max_length] and
-        "lengths" [n, operands], of which the first "count" are valid.
-      key: PRNG key of the draw.
-      count: the number of examples to replace, static.
-      width_index: the index of the width, as in `examples`.
+    The replay set has inputs as "items" [n, operands, max_length] and "lengths"
+    [n, operands], of which the first "count" are valid.
     """
-    width, bound = self._width(width_index), self.bound(0)
-    longest = replay["lengths"].max(axis=1)
-    allowed = jnp.arange(len(longest)) < replay["count"]
+    width = self._width(width_index)
+    allowed = jnp.arange(len(replay["lengths"])) < replay["count"]
     if self.natural:
-      allowed &= longest == width - self.task.slack
+      allowed &= replay["lengths"].max(axis=1) == width - self.task.slack
     total = jnp.cumsum(allowed)
     number = jax.random.randint(key, (count,), 1, total[-1] + 1)
     drawn = jnp.searchsorted(total, number)  # of this number among the allowed
-    replayed = pack(
-      self.kind,
-      self.task,
-      lambda items, lengths: self.task.from_items(
-        items, Size(lengths, width, bound)
-      ),
-      replay["items"][drawn],
-      replay["lengths"][drawn],
+    items, lengths = replay["items"][drawn], replay["lengths"][drawn]
+    replayed = _pack_items(
+      self.task, self.kind, items, lengths, width, self.bound(0)
     )
     overwrite = lambda old, new: old.at[:count].set(
       jnp.where(allowed.any(), new, old[:count])
     )
-    fields = batch._asdict()
-    for name, new in replayed._asdict().items():
-      if new is None:  # a field that this model family does not have
-        continue
-      if name not in COORDINATE_FIELDS:
-        fields[name] = overwrite(fields[name], new)
-      elif self.task.ragged:
-        # In tasks that are not ragged, all examples of a width have the same
-        # coordinates.
-        fields[name] = map_examples(overwrite, fields[name], new)
-    return Batch(**fields)
+    return map_examples(overwrite, batch, replayed)
 
 
 @jit_unoptimized(0, 1, 2, 7, 8)
@@ -453,20 +353,13 @@ def test_batch(
   bound: Width,
   arguments: tuple,
 ) -> Batch:
-  """Returns examples of a test set, each a function of `key` and its index.
+  """Returns examples of a test set of a main task, each a function of `key` and
+  its index in `index_B`.
 
-  Args:
-    task: a main task.
-    kind: the model family that examples are packed for.
-    test_set: the key of its function in task.test_sets.
-    key: PRNG key of the test set.
-    index_B: [B] int32, the indices of the examples.
-    length: the length of operands in the task's units, one for all or [O];
-      traced.
-    width: the width that operands are padded to, one for all or [O]; traced.
-    bound: the `bound` of the examples' Size, static, so that one program serves
-      all lengths and widths up to it.
-    arguments: further arguments of the test set's function, static.
+  The length in the task's units and the width are one for all operands or [O],
+  and traced; `bound` is the static one of the examples' Size, so that one
+  program serves all lengths and widths up to it. `arguments` are further ones
+  of the test set's function.
   """
   lengths = jnp.broadcast_to(jnp.asarray(length), task.operands)
   size = Size(lengths, width, bound)
@@ -486,16 +379,11 @@ def parsed_batch(
   width: Width | np.ndarray,
   bound: Width,
 ) -> Batch:
-  """Returns a batch of parsed input texts, padded to one width unless ragged.
+  """Returns a batch of inputs of a main task, (items, lengths) each as
+  `task.parse` returns them; the items of a single operand may also be [n].
 
-  Args:
-    task: a main task.
-    kind: the model family that examples are packed for.
-    parsed: for each input, (items, lengths) as `task.parse` returns them; the
-      items of a single operand may also be [n].
-    width: the width that operands are padded to, one for all or of each; not
-      used in ragged tasks.
-    bound: the `bound` of the examples' Size, static.
+  They are padded to one width unless the task is ragged; `bound` is as in
+  `test_batch`.
   """
   lengths = np.array([lengths for _, lengths in parsed], np.int32)
   items = np.zeros((*lengths.shape, max_width(bound)), np.int32)
@@ -506,18 +394,19 @@ def parsed_batch(
   )
 
 
-@jit_unoptimized(0, 1, 5)
-def _batch_of_items(
+def _pack_items(
   task: Task,
   kind: str,
-  items: np.ndarray,
-  lengths: np.ndarray,
-  width: np.ndarray,
+  items: Array,
+  lengths: Array,
+  width: Array,
   bound: Width,
 ) -> Batch:
-  """Returns the examples of items [B, O, n] of lengths [B, O]; one program
-  serves all widths."""
+  """Returns the examples of items [B, O, n] of lengths [B, O]."""
   make_example = lambda example_items, example_lengths: task.from_items(
     example_items, Size(example_lengths, width, bound)
   )
   return pack(kind, task, make_example, items, lengths)
+
+
+_batch_of_items = jit_unoptimized(0, 1, 5)(_pack_items)  # for all widths

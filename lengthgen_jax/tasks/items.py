@@ -1,5 +1,5 @@
-"""Defines the base class of tasks over a list of items: tokens, text, and test
-sets that several of them have."""
+"""The base class of tasks over a list of items: tokens, text, and test sets
+that several of them have."""
 
 import dataclasses
 import functools
@@ -15,38 +15,33 @@ from lengthgen_jax.tasks.task import Example, Ids, Size, Task, expect
 
 @dataclasses.dataclass(frozen=True)
 class ItemTask(Task):
-  """This is the base class of tasks whose input is a list of items.
+  """The base class of tasks whose input is a list of items.
 
-  By default an item is an integer 1...V, which is also its token id. PAD is 0,
-  the delimiter `⊥` is V + 1, and `c`, the carry marker of the increment task's
-  hint, V + 2. A subclass has `base`, which is V.
+  By default an item is an integer 1...V, which is also its token id; a subclass
+  has `base`, which is V. PAD is `@`, the delimiter `⊥`, and `c` the carry
+  marker of the increment task's hint.
   """
 
   first_item = 1
   segments = ("items",)
-
-  # Tokens.
+  separator = " "  # between items as people type them; "" ignores spaces
 
   @functools.cached_property
   def token_names(self) -> tuple[str, ...]:
-    """Returns every token as people write it, by id."""
     return "@", *map(str, range(1, self.base + 1)), "⊥", "c"
 
   @property
-  def vocab_size(self) -> int:
-    return len(self.token_names)
-
-  @property
   def pad(self) -> int:
-    return 0
+    return self.token_names.index("@")
 
   @property
   def delimiter(self) -> int:
-    return self.base + 1
+    return self.token_names.index("⊥")
 
   @property
-  def start(self) -> int:
-    return self.delimiter
+  def item_names(self) -> tuple[str, ...]:
+    """Returns every item as people write it."""
+    return self.token_names[self.first_item :][: self.base]
 
   def make_example(
     self,
@@ -67,25 +62,26 @@ class ItemTask(Task):
       prefix_length,
     )
 
-  # Text: names of items with spaces between them.
+  # Text.
 
   @property
   def usage(self) -> str:
-    return "5 3 9 3" if self.base >= 9 else "2 1 2"
+    return self.separator.join(
+      self.item_names[i % self.base] for i in (4, 2, 8, 2)
+    )
 
   @property
   def expected_input(self) -> str:
     """Returns what a person types, like "numbers from 1 to 9"."""
-    return f"numbers from 1 to {self.base}"
+    return f"numbers from {self.item_names[0]} to {self.item_names[-1]}"
 
   def split_items(self, text: str) -> list[str]:
     """Splits a typed line into the names of its items."""
-    return text.split()
+    return text.split() if self.separator else list("".join(text.split()))
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     expected = f"{self.name} takes {self.expected_input} like {self.usage}"
-    item_names = self.token_names[self.first_item :][: self.base]
-    ids = {name: id for id, name in enumerate(item_names, self.first_item)}
+    ids = {name: id for id, name in enumerate(self.item_names, self.first_item)}
     names = self.split_items(text)
     expect(names, f"empty line; {expected}")
     for name in names:
@@ -93,10 +89,7 @@ class ItemTask(Task):
     return np.array([[ids[name] for name in names]], np.int32), [len(names)]
 
   def input_text(self, items: np.ndarray, length: int) -> str:
-    return " ".join(self.symbols(items[0, :length]))
-
-  def symbols(self, ids: Ids) -> list[str]:
-    return [self.token_names[int(token)] for token in ids]
+    return self.separator.join(self.symbols(items[0, :length]))
 
   def render(self, ids: Ids) -> str:
     for token in ids:

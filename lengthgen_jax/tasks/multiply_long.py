@@ -1,21 +1,27 @@
-"""Defines the task of multiplying two long numbers, whose output is a grid:
-the digits of the running sums."""
+"""The task of multiplying two long numbers, whose output is a grid: the digits
+of the running sums."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from lengthgen_jax.errors import check, check_probability
+from lengthgen_jax.coordinates import Array
+from lengthgen_jax.errors import check
+from lengthgen_jax.sections import Share
 from lengthgen_jax.tasks import arithmetic_test_sets
 from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import (
+  Draw,
   Example,
   Ids,
   Size,
+  Task,
   Tokens,
+  Variants,
   expect,
   join,
   uniform_int,
@@ -23,18 +29,14 @@ from lengthgen_jax.tasks.task import (
 
 MAX_TOKENS = 1 << 25  # of an output; more do not fit in memory
 
-# Test sets: each returns the digits of both operands [2, max_length], least
-# significant first.
+# Test sets.
 
 
 def equal(
   task: "MultiplyLong", key: jax.Array, size: Size, *arguments: int
 ) -> jax.Array:
-  """Returns two uniform operands of exactly the given lengths.
-
-  The argument of the test set "unequal", the length of the second operand, is
-  not used: it is in `size.lengths`.
-  """
+  """Returns two uniform operands of exactly the given lengths. The argument of
+  the test set "unequal", the second length, is in `size.lengths` already."""
   return arithmetic_test_sets.equal(task, key, size)
 
 
@@ -64,66 +66,17 @@ def zeros(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
   return jnp.where(is_random | (place == 0) | (place == last), operands, 0)
 
 
-@dataclasses.dataclass(frozen=True)
-class MultiplyLong(NumberTask):
-  """Asks for the running sums of a product a*b, of N and M digits (this task is
-  ours).
+class GridTask(Task):
+  """The base class of tasks whose output is a grid, row by row: what a
+  transducer writes that reads, at each cell k of a row j, cells of the row
+  before and inputs of the row.
 
-  Row j of the grid, j = 0...M-1, is s_j = s_(j-1) // 10 + a·b_j, with b_0 the
-  least significant digit of b. It has digits k = 0...N, least significant
-  first. So the product consists of the first digits of all rows, then the other
-  digits of the last row. Digit (j, k) is a function of a_k, b_j, digit k+1 of
-  the row before, and a carry; the carry follows from a_(k-1), b_j, digit k of
-  the row before and the previous output. Coordinates have the axes j and k;
-  a extends along k alone, b along j.
-
-  Operands are not padded: a width is (N, M), or one number for both.
-
-  `$12*34` -> `840040&`; `$99*99` -> `198089&`; `$7*8` -> `65&`.
-
-  Attributes:
-    extreme_share: the fraction of the training examples in which each digit is
-      0 or 9 with probability 1/2, else uniform. They have the largest and the
-      smallest carries, which are rare with uniform digits.
+  Coordinates have the axes j and k. A width is (cells of a row of input, rows),
+  or one number for both. `step` says what the transducer does.
   """
 
-  extreme_share: float = 0.0
-
-  name: ClassVar[str] = "multiply_long"
-  section: ClassVar[str] = "multiply_long"
-  operator = "*"
-  operands = 2
+  ragged = False
   axes = 2
-  segment_axes = (1, 0)
-  segments = ("a", "b")
-  test_sets = {
-    "equal": equal,
-    "unequal": equal,
-    "nines": nines,
-    "one": one,
-    "zeros": zeros,
-  }
-  stress_sets = ("nines", "one", "zeros")
-
-  def __post_init__(self):
-    check_probability("multiply_long.extreme_share", self.extreme_share)
-
-  # Sizes.
-
-  def padded_width(self, lengths: Sequence[int]) -> tuple[int, int]:
-    """Returns the width (N, M) of operands of these lengths.
-
-    Raises:
-      UsageError: the running sums would not fit in memory.
-    """
-    n, m = lengths
-    size = m * (n + 1) + 1
-    check(
-      size <= MAX_TOKENS,
-      f"{n} times {m} digits take {size} tokens of running sums, more than the"
-      f" {MAX_TOKENS} that fit; choose shorter numbers",
-    )
-    return n, m
 
   def training_widths(
     self, lengths: Sequence[int]
@@ -139,9 +92,90 @@ class MultiplyLong(NumberTask):
   def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
     return (length, *arguments) if arguments else (length, length)
 
-  def variants(
-    self, test_set: str, section: Any, length: int
-  ) -> list[tuple[str, tuple]]:
+  def rows(
+    self, columns: Callable[..., jax.Array], above: Array, inputs: Array
+  ) -> jax.Array:
+    """Returns rows of cells [J, K], of which each follows from the one above:
+    `columns(row above, input)` are the symbols [operands, K] that the
+    transducer reads, the first from the row `above` and the first of
+    `inputs` [J]."""
+
+    def next_row(above, row_input):
+      row, _ = self.transduce(columns(above, row_input))
+      return row, row
+
+    return jax.lax.scan(next_row, above, inputs)[1]
+
+  def grid_tokens(
+    self, cells: jax.Array, num_rows: Array, num_cells: Array
+  ) -> Tokens:
+    """Returns the output of the first rows of [J, K] and their first cells,
+    behind which there is the end token, if any, where a row would begin."""
+    end, last = self.end, num_rows * num_cells
+    has_end = end is not None
+    place = jnp.arange(cells.size + has_end)
+    j, k = place // num_cells, place % num_cells
+    ids = cells[jnp.minimum(j, len(cells) - 1), k]
+    ends = num_rows - 1 + has_end - j, num_cells - 1 - k
+    return Tokens(
+      ids=ids if end is None else jnp.where(place == last, end, ids),
+      length=jnp.asarray(last + has_end, jnp.int32),
+      segment=jnp.full(place.shape, self.target_segment, jnp.int32),
+      left=jnp.stack([j, k], axis=1).astype(jnp.int32),
+      right=jnp.stack(ends, axis=1).astype(jnp.int32),
+      digit=jnp.full(place.shape, True),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiplyLong(GridTask, NumberTask):
+  """Asks for the running sums of a product a*b, of N and M digits (this task is
+  ours).
+
+  Row j of the grid, j = 0...M-1, is s_j = s_(j-1) // 10 + a·b_j, with b_0 the
+  least significant digit of b. It has digits k = 0...N, least significant
+  first. So the product consists of the first digits of all rows, then the other
+  digits of the last row. Digit (j, k) is a function of a_k, b_j, digit k+1 of
+  the row before, and a carry; the carry follows from a_(k-1), b_j, digit k of
+  the row before and the previous output. Operands are not padded; a extends
+  along k alone, b along j.
+
+  `$12*34` -> `840040&`; `$99*99` -> `198089&`; `$7*8` -> `65&`.
+  """
+
+  # the fraction of the training examples in which each digit is 0 or 9 with
+  # probability 1/2, else uniform; they have the largest and the smallest
+  # carries, which are rare with uniform digits
+  extreme_share: Share = 0.0
+
+  name: ClassVar[str] = "multiply_long"
+  section: ClassVar[str] = "multiply_long"
+  operator = "*"
+  operands = 2
+  segment_axes = (1, 0)
+  segments = ("a", "b")
+  test_sets = {
+    "equal": equal,
+    "unequal": equal,
+    "nines": nines,
+    "one": one,
+    "zeros": zeros,
+  }
+  stress_sets = ("nines", "one", "zeros")
+
+  # Sizes.
+
+  def padded_width(self, lengths: Sequence[int]) -> tuple[int, int]:
+    n, m = lengths
+    size = m * (n + 1) + 1
+    check(
+      size <= MAX_TOKENS,
+      f"{n} times {m} digits take {size} tokens of running sums, more than the"
+      f" {MAX_TOKENS} that fit; choose shorter numbers",
+    )
+    return n, m
+
+  def variants(self, test_set: str, section: Any, length: int) -> Variants:
     if test_set != "unequal":
       return [(test_set, ())]
     others = (m for m in section.multipliers if m != length)
@@ -149,29 +183,26 @@ class MultiplyLong(NumberTask):
 
   # Examples.
 
-  def num_random(self, max_length: int) -> int:
+  def example(self, draw: Draw, size: Size) -> Example:
     # One more number decides whether the example is extreme.
-    return 2 * max_length + bool(self.extreme_share)
-
-  def example(self, numbers: jax.Array, size: Size) -> Example:
-    """Returns an example of uniform digits, of which leading ones may be zeros,
-    or an extreme one, with probability `extreme_share` (see there)."""
-    if not self.extreme_share:
-      return self.from_items(uniform_int(numbers.reshape(2, -1), 10), size)
-    is_extreme, numbers = numbers[0] < self.extreme_share, numbers[1:]
-    numbers = numbers.reshape(2, -1)
-    uniform = uniform_int(numbers, 10)
-    # A number below 1/4 gives 0, one below 1/2 gives 9, any other a uniform
-    # digit.
-    rest = uniform_int(jnp.maximum(2 * numbers - 1, 0), 10)
-    extreme = jnp.where(numbers < 0.25, 0, jnp.where(numbers < 0.5, 9, rest))
-    return self.from_items(jnp.where(is_extreme, extreme, uniform), size)
+    is_random = bool(self.extreme_share)
+    numbers = draw(2 * size.max_length + is_random)
+    uniforms = numbers[is_random:].reshape(2, -1)
+    items = uniform_int(uniforms, 10)
+    if is_random:
+      # A number below 1/4 gives 0, one below 1/2 gives 9, any other a uniform
+      # digit.
+      rest = uniform_int(jnp.maximum(2 * uniforms - 1, 0), 10)
+      extreme = jnp.where(
+        uniforms < 0.25, 0, jnp.where(uniforms < 0.5, 9, rest)
+      )
+      items = jnp.where(numbers[0] < self.extreme_share, extreme, items)
+    return self.from_items(items, size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of the operands' digits [2, max_length], of which
-    those beyond the width are ignored."""
-    bound, width = size.bound, jnp.broadcast_to(jnp.asarray(size.width), 2)
-    max_n, max_m = bound if isinstance(bound, tuple) else (bound, bound)
+    width = jnp.broadcast_to(jnp.asarray(size.width), 2)
+    max_n, max_m = np.broadcast_to(size.bound, 2)
+    # Digits beyond the width are ignored.
     inside = jnp.arange(items.shape[1]) < width[:, None]
     items, (n, m) = self.constrain(jnp.where(inside, items, 0)), width
     a, b = items[:1, :max_n], items[1:, :max_m]
@@ -179,36 +210,17 @@ class MultiplyLong(NumberTask):
       self.number_tokens(a, n, "$", 0, self.segment_axes[0]),
       self.number_tokens(b, m, "*", 1, self.segment_axes[1]),
     )
-    place = jnp.arange(max_m * (max_n + 1) + 1)
-    j, k = place // (n + 1), place % (n + 1)
-    sums = self.sums(a[0], b[0])[jnp.minimum(j, max_m - 1), k]
-    last = m * (n + 1)
-    output = Tokens(
-      ids=jnp.where(place == last, self.end, sums),
-      length=jnp.asarray(last + 1, jnp.int32),
-      segment=jnp.full(place.shape, self.target_segment, jnp.int32),
-      left=jnp.stack([j, k], axis=1).astype(jnp.int32),
-      right=jnp.stack([m - j, n - k], axis=1).astype(jnp.int32),
-      # Only marks at the beginning of a segment are no digits here.
-      digit=jnp.full(place.shape, True),
+    a = jnp.pad(a[0], (0, 1))
+    columns = lambda above, digit: jnp.stack(
+      [a, jnp.full_like(a, digit), jnp.append(above[1:], 0)]
     )
-    return Example(prompt, output, prefix_length=0)
+    sums = self.rows(columns, jnp.zeros_like(a), b[0])
+    return Example(prompt, self.grid_tokens(sums, m, n + 1), prefix_length=0)
 
-  def sums(self, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Returns the digits [M, N + 1] of the running sums of a [N] times each
-    digit of b [M]."""
-    a = jnp.pad(a, (0, 1)).astype(jnp.int32)
-
-    def add_row(previous_row, digit):
-      def add_digit(carry, addend):
-        total = addend + carry
-        return total // 10, total % 10
-
-      shifted = jnp.append(previous_row[1:], 0)
-      _, row = jax.lax.scan(add_digit, jnp.int32(0), shifted + a * digit)
-      return row, row
-
-    return jax.lax.scan(add_row, jnp.zeros_like(a), b.astype(jnp.int32))[1]
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    a, b, above = symbols
+    total = above + a * b + state
+    return total // 10, total % 10
 
   # Text.
 
@@ -219,25 +231,13 @@ class MultiplyLong(NumberTask):
     return self.render_with_lengths(ids, (n, count // (n + 1)))
 
   def render_with_lengths(
-    self,
-    ids: Ids,
-    lengths: Sequence[int],
-    scratchpad: bool = False,
+    self, ids: Ids, lengths: Sequence[int], scratchpad: bool = False
   ) -> str:
-    """Returns the product that the tokens of an output spell.
+    """Returns the product that the tokens of an output spell; with
+    `scratchpad`, the running sums precede it, as in `738 688 560 -> 56088`.
 
     It is read off the running sums and not computed, so it is wrong where they
     are.
-
-    Args:
-      ids: the tokens of an output.
-      lengths: the lengths (N, M) of the two operands.
-      scratchpad: whether the running sums precede the product, as in
-        `738 688 560 -> 56088`.
-
-    Raises:
-      ValueError: there are more or fewer tokens than the running sums of
-        operands of these lengths have.
     """
     n, m = lengths
     digits = self.output_digits(ids)

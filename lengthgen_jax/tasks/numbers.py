@@ -1,5 +1,5 @@
-"""Defines the base class of tasks whose operands are numbers: tokens of their
-digits, and text."""
+"""The base class of tasks whose operands are numbers: tokens of their digits,
+and text."""
 
 from functools import partial
 from typing import ClassVar
@@ -12,10 +12,10 @@ from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import quoted
 from lengthgen_jax.tasks.task import (
   Ids,
+  OperandPlace,
   Task,
   Tokens,
   expect,
-  typed_characters,
 )
 
 # The 15 tokens of the ABS/ABC paper (section 3), where a digit's id is its
@@ -25,16 +25,14 @@ TOKENS = "0123456789+*$&@="
 
 
 class NumberTask(Task):
-  """This is the base class of tasks that read digits and write digits.
+  """The base class of tasks that read digits and write digits.
 
   A segment of the prompt is an operand with the token on its left, or all
   operands together if their digits alternate; an output is closed by `&`.
-
-  Attributes:
-    operator: the character between two operands; "" for one operand. One that
-      is not among TOKENS has the id of `+`.
   """
 
+  # The character between two operands; "" for one operand. One that is not
+  # among TOKENS has the id of `+`.
   operator: ClassVar[str] = ""
   unit = "digits"
   ragged = False
@@ -44,19 +42,17 @@ class NumberTask(Task):
   start, end, pad, delimiter = map(TOKENS.index, "$&@=")
 
   @property
-  def tokens(self) -> str:
-    """Returns the character of every token id."""
-    if self.operator in TOKENS:
-      return TOKENS
-    return TOKENS.replace("+", self.operator)
+  def token_names(self) -> str:
+    return (
+      TOKENS if self.operator in TOKENS else TOKENS.replace("+", self.operator)
+    )
 
   def constrain(self, items: jax.Array) -> jax.Array:
     """Returns operands [operands, n] that fulfill the task's constraint, made
-    from any operands, and those that do as they are; by default no operands are
-    excluded.
+    from any, and those that do as they are; by default none are excluded.
 
     All examples are made through it, and a typed expression that it would
-    change is refused. Digits are least significant first.
+    change is refused.
     """
     return items
 
@@ -64,14 +60,7 @@ class NumberTask(Task):
   def is_constrained(self) -> bool:
     return type(self).constrain is not NumberTask.constrain
 
-  @property
-  def short_operand(self) -> bool:
-    """Returns whether the second operand is one digit."""
-    return 1 in self.shared_operands
-
-  def operand_place(
-    self, segment: int, left: int, right: int
-  ) -> tuple[int, int] | None:
+  def operand_place(self, segment: int, left: int, right: int) -> OperandPlace:
     return (segment, right) if left else None
 
   def number_tokens(
@@ -82,17 +71,8 @@ class NumberTask(Task):
     segment: int,
     axis: int = 0,
   ) -> Tokens:
-    """Returns the tokens of one segment: its marks, then the digits of one or
-    more operands, most significant first; those of several operands alternate.
-
-    Args:
-      items: [operands, n], their digits, least significant first.
-      width: how many digits of each operand the segment has, at most n.
-      marks: as many characters as there are operands: `$` or an operator, or
-        both.
-      segment: the number of the segment.
-      axis: the axis of the coordinates along which it extends.
-    """
+    """Returns the tokens of one segment: its marks, as many as operands, then
+    `width` digits of each operand, most significant first and in turn."""
     count, longest = items.shape
     place = jnp.arange(count * (longest + 1))
     digit = jnp.clip(width - place // count, 0, longest - 1)
@@ -105,21 +85,17 @@ class NumberTask(Task):
     if self.operands == 1:
       return "99999" if self.base == 10 else "0110"
     second = [4, 0, 0] if self.short_operand else [6, 5, 4]
-    return self.input_text(allowed(self, np.array([[3, 2, 1], second])), 3)
+    return self.input_text(_allowed(self, np.array([[3, 2, 1], second])), 3)
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
-    """Returns the digits [operands, n] of a typed expression, and the lengths
-    of its operands, of which the longest is n.
-
-    Digits are least significant first, with zeros after the last. Spaces are
-    ignored.
-
-    Raises:
-      ValueError: the text is no input of this task.
-    """
     expected = f"{self.name} takes {self.own_unit} like {self.usage}"
+    expression = "".join(text.split())
+    expect(expression, f"empty line; {expected}")
     characters = "0123456789"[: self.base] + self.operator
-    expression = typed_characters(text, characters, expected)
+    wrong = next((x for x in expression if x not in characters), None)
+    expect(
+      wrong is None, f"{quoted(text)} has the character {wrong!r}; {expected}"
+    )
     parts = expression.split(self.operator) if self.operator else [expression]
     lengths = [len(part) for part in parts]
     problem = None
@@ -133,33 +109,27 @@ class NumberTask(Task):
     padded = (part[::-1].ljust(max(lengths), "0") for part in parts)
     items = np.array([list(map(int, operand)) for operand in padded], np.int32)
     expect(
-      np.array_equal(items, allowed(self, items)),
+      np.array_equal(items, _allowed(self, items)),
       f"{quoted(text)} has operands that {self.name} excludes; {expected}",
     )
     return items, lengths
 
   def input_text(self, items: np.ndarray, length: int) -> str:
-    numbers = [
-      number[: 1 if i in self.shared_operands else length][::-1]
-      for i, number in enumerate(items)
-    ]
-    return self.operator.join("".join(map(str, number)) for number in numbers)
-
-  def symbols(self, ids: Ids) -> list[str]:
-    tokens = self.tokens
-    return [tokens[int(token)] for token in ids]
+    lengths = [length] * len(self.long_operands) + [1] * self.short_operand
+    return self.operator.join(
+      "".join(map(str, number[:n][::-1]))
+      for number, n in zip(items, lengths, strict=True)
+    )
 
   def encode(self, text: str) -> list[int]:
     """Returns the token ids of a text."""
-    return [*map(self.tokens.index, text)]
+    return [*map(self.token_names.index, text)]
 
   def decode(self, ids: Ids) -> str:
     """Returns token ids as text."""
     return "".join(self.symbols(ids))
 
   def render(self, ids: Ids) -> str:
-    """Returns the answer, most significant digit first, without leading
-    zeros."""
     return self.output_digits(ids)[::-1].lstrip("0") or "0"
 
   def output_digits(self, ids: Ids) -> str:
@@ -177,7 +147,7 @@ class NumberTask(Task):
     return digits
 
 
-def allowed(task: NumberTask, items: np.ndarray) -> np.ndarray:
+def _allowed(task: NumberTask, items: np.ndarray) -> np.ndarray:
   """Returns what `task.constrain` makes of typed operands."""
   if not task.is_constrained:
     return items
@@ -187,16 +157,3 @@ def allowed(task: NumberTask, items: np.ndarray) -> np.ndarray:
 @partial(jax.jit, static_argnums=0)
 def _constrain(task: NumberTask, items: jax.Array) -> jax.Array:
   return task.constrain(items)
-
-
-def random_digits(
-  key: jax.Array, length: int | Array, max_length: int, base: int
-) -> jax.Array:
-  """Returns the digits [max_length] of a uniform number of exactly `length`
-  digits, the leading one not 0, least significant first, followed by zeros."""
-  body_key, lead_key = jax.random.split(key)
-  digits = jax.random.randint(body_key, (max_length,), 0, base)
-  lead = jax.random.randint(lead_key, (), 1, base)
-  place = jnp.arange(max_length)
-  digits = jnp.where(place == length - 1, lead, digits)
-  return jnp.where(place < length, digits, 0)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax import sections
-from lengthgen_jax.coordinates import PAD, Array, Coordinates, Places
+from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.tasks.task import Example, Task, Tokens, join
 
 KINDS = get_args(sections.Kind)
@@ -16,51 +16,30 @@ COORDINATE_FIELDS = ("rows", "keys", "places", "source_keys", "source_places")
 
 
 class Batch(NamedTuple):
-  """A Batch is what a model gets: B examples of T decoder inputs each, and of S
-  source tokens in an encoder-decoder.
+  """What a model gets: B examples of T decoder inputs each, and of S source
+  tokens in an encoder-decoder; the last three are None in a decoder-only
+  model."""
 
-  Attributes:
-    inputs: [B, T] int32, decoder inputs.
-    target: [B, T] int32, the token that each row must say.
-    weight: [B, T] float32, 1 in rows whose output is scored, 0 elsewhere.
-    rows: Coordinates of what each row must say.
-    keys: Coordinates of what each input holds.
-    places: Places of the decoder inputs, for position encodings.
-    prompt_length: [B] int32, the number of tokens of the prompt.
-    first_scored: [B] int32, the row of the first scored output.
-    source: [B, S] int32, the encoder's inputs; None in a decoder-only model,
-      like the next two.
-    source_keys: Coordinates of the source.
-    source_places: Places of the source.
-  """
-
-  inputs: Array
-  target: Array
-  weight: Array
-  rows: Coordinates
-  keys: Coordinates
-  places: Places
-  prompt_length: Array
-  first_scored: Array
-  source: Array | None = None
+  inputs: Array  # [B, T] int32, decoder inputs
+  target: Array  # [B, T] int32, the token that each row must say
+  weight: Array  # [B, T] float32, 1 in rows whose output is scored, 0 elsewhere
+  rows: Coordinates  # of what each row must say
+  keys: Coordinates  # of what each input holds
+  places: Coordinates  # of the inputs, for position encodings
+  prompt_length: Array  # [B] int32, the number of tokens of the prompt
+  first_scored: Array  # [B] int32, the row of the first scored output
+  source: Array | None = None  # [B, S] int32, the encoder's inputs
   source_keys: Coordinates | None = None
-  source_places: Places | None = None
+  source_places: Coordinates | None = None
 
 
 def pack(
   kind: str, task: Task, make_example: Callable[..., Example], *arguments: Array
 ) -> Batch:
-  """Makes B examples and packs them as a batch.
+  """Makes B examples, each from one entry of each argument [B, ...], and packs
+  them as a batch for a model family of KINDS; their PAD comes last.
 
-  The tokens of an example come first, then PAD. Where the task is not ragged,
-  coordinates are the same for all examples and have a batch axis of 1.
-
-  Args:
-    kind: one of KINDS, the model family.
-    task: the task of the examples.
-    make_example: function of one entry of each argument that returns one
-      example.
-    *arguments: arrays [B, ...].
+  Where the task is not ragged, all share coordinates with a batch axis of 1.
   """
   pack_example = (
     _pack_decoder_only if kind == "decoder_only" else _pack_encoder_decoder
@@ -70,43 +49,28 @@ def pack(
   for name in COORDINATE_FIELDS:
     coordinates = fields[name]
     if coordinates is not None:
-      coordinates = coordinates._replace(index=coordinates.index[0])
+      index = coordinates.index[0]
       if not task.ragged:
-        coordinates = map_examples(lambda x: x[:1], coordinates)
-      fields[name] = coordinates
-  return Batch(**fields)
-
-
-def take(batch: Batch, select: Callable[[Array], Array]) -> Batch:
-  """Returns some examples of a batch.
-
-  Args:
-    batch: the batch.
-    select: function of an array [B, ...] that returns the entries of those
-      examples. It is not applied to arrays that all examples share.
-  """
-  fields = batch._asdict()
-  for name, value in fields.items():
-    if name not in COORDINATE_FIELDS:
-      fields[name] = None if value is None else select(value)
-    elif value is not None and len(value[0]) == len(batch.inputs):
-      fields[name] = map_examples(select, value)
+        coordinates = jax.tree.map(lambda x: x[:1], coordinates)
+      fields[name] = coordinates._replace(index=index)
   return Batch(**fields)
 
 
 def map_examples(
-  function: Callable[..., Array],
-  coordinates: Coordinates | Places,
-  *others: Coordinates | Places,
-) -> Coordinates | Places:
-  """Applies a function to each whole array [B or 1, ...] of coordinates but
-  `index`, which has no batch axis; it also gets the same array of each of
-  `others`. Fields that are None stay None."""
-  fields = coordinates._asdict()
+  function: Callable[..., Array], batch: Batch, *others: Batch
+) -> Batch:
+  """Applies a function to each array [B, ...] of a batch, and to the same one
+  of each of `others`; what all examples share stays as it is."""
+  fields = batch._asdict()
   for name, value in fields.items():
-    if name != "index" and value is not None:
-      fields[name] = function(value, *(getattr(x, name) for x in others))
-  return type(coordinates)(**fields)
+    values = [value, *(getattr(other, name) for other in others)]
+    if name not in COORDINATE_FIELDS:
+      fields[name] = jax.tree.map(function, *values)
+    elif value is not None and len(value[0]) == len(batch.inputs):
+      values = [x._replace(index=None) for x in values]
+      mapped = jax.tree.map(function, *values)
+      fields[name] = mapped._replace(index=value.index)
+  return Batch(**fields)
 
 
 def _pack_encoder_decoder(task: Task, example: Example) -> Batch:
@@ -118,19 +82,18 @@ def _pack_encoder_decoder(task: Task, example: Example) -> Batch:
   )
   inputs = _pad(join(start, output), task.pad)
   target, source = _pad(output, task.pad), _pad(prompt, task.pad)
-  source_place = source.left if task.anchor == "left" else source.right
   return Batch(
     inputs=inputs.ids[:-1],
     target=target.ids,
     weight=_weight(jnp.arange(len(output.ids)), example),
     rows=_coordinates(target),
     keys=_coordinates(inputs, slice(None, -1)),
-    places=_places(task, target, target.left, inputs.segment[:-1]),
+    places=_places(task, target, inputs.segment[:-1], False),
     prompt_length=prompt.length,
     first_scored=jnp.asarray(example.prefix_length, jnp.int32),
     source=source.ids,
     source_keys=_coordinates(source),
-    source_places=_places(task, source, source_place, source.segment),
+    source_places=_places(task, source, source.segment, True),
   )
 
 
@@ -148,19 +111,18 @@ def _pack_decoder_only(task: Task, example: Example) -> Batch:
   in_prompt = row < prompt.length
   select = lambda x: jax.vmap(jnp.where)(in_prompt, x[:-1], x[1:])
   tokens = whole._replace(
+    segment=whole.segment[:-1],
     left=select(whole.left),
     right=select(whole.right),
     digit=select(whole.digit),
   )
-  anchored = tokens.left if task.anchor == "left" else tokens.right
-  place = jnp.where(in_prompt[:, None], anchored, tokens.left)
   return Batch(
     inputs=whole.ids[:-1],
     target=whole.ids[1:],
     weight=_weight(row - prompt.length, example),
     rows=_coordinates(whole, slice(1, None)),
     keys=_coordinates(whole, slice(None, -1)),
-    places=_places(task, tokens, place, whole.segment[:-1]),
+    places=_places(task, tokens, tokens.segment, in_prompt),
     prompt_length=prompt.length,
     first_scored=jnp.asarray(prompt.length + example.prefix_length, jnp.int32),
   )
@@ -173,22 +135,20 @@ def _coordinates(tokens: Tokens, part: slice = slice(None)) -> Coordinates:
   return Coordinates(segment, tokens.left[part], tokens.right[part], index)
 
 
-def _places(task: Task, tokens: Tokens, place: Array, segment: Array) -> Places:
-  """Returns the Places of L inputs.
-
-  Args:
-    task: the task of the tokens.
-    tokens: the tokens whose places the inputs have: those that they hold, or
-      those that their rows must say.
-    place: [L, A], the field `place`.
-    segment: [L], the segments of the tokens that the inputs hold.
-  """
-  extends = tokens.left + tokens.right > 0 if place.shape[1] > 1 else None
-  index = jnp.arange(len(place), dtype=jnp.int32)
-  in_prompt = (segment != PAD) & (segment < task.target_segment)
-  segment = jnp.where(in_prompt, segment, task.target_segment)
-  length = tokens.length[None]
-  return Places(place, tokens.digit, index, length, segment, extends)
+def _places(
+  task: Task, tokens: Tokens, held: Array, in_prompt: bool | Array
+) -> Coordinates:
+  """Returns the places of L inputs, which are those of `tokens`: of the tokens
+  that they hold if they are `in_prompt`, else of those that their rows must
+  say; `held` [L] has the segments of the tokens that the inputs hold."""
+  in_prompt = jnp.broadcast_to(in_prompt, held.shape)
+  anchored = tokens.left if task.anchor == "left" else tokens.right
+  return _coordinates(tokens)._replace(
+    segment=jnp.where(in_prompt & (held != PAD), held, task.target_segment),
+    place=jnp.where(in_prompt[:, None], anchored, tokens.left),
+    digit=tokens.digit,
+    size=tokens.length[None],
+  )
 
 
 def _weight(index: jax.Array, example: Example) -> jax.Array:

@@ -1,8 +1,8 @@
-"""Defines the task of associative recall: values are looked up by keys."""
+"""The task of associative recall: values are looked up by keys."""
 
 import dataclasses
 import functools
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -10,31 +10,35 @@ import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check, quoted
+from lengthgen_jax.sections import Range
 from lengthgen_jax.tasks.items import ItemTask
 from lengthgen_jax.tasks.sorting import ranks
-from lengthgen_jax.tasks.task import Example, Size, expect, uniform_int
+from lengthgen_jax.tasks.task import (
+  Draw,
+  Example,
+  Size,
+  drawing,
+  expect,
+  uniform_int,
+)
 
 # The most words of a length; a word is a key or a value. `uniform_int` draws no
 # larger numbers.
 MAX_WORDS = 1 << 16
 # Separates a key from its value; fills the space between pairs; begins a query.
 MARKS = (":", ".", ">")
+WordLength = Annotated[int, Range("must be at least 1 and at most 16", 1, 16)]
 
 
 def pairs(task: "Recall", key: jax.Array, size: Size) -> jax.Array:
   """Returns a prompt like those of training: uniform keys and values."""
-  return task.draw_prompt(_numbers(task, key, size), size)
+  return task.draw_prompt(drawing(key), size)
 
 
 def near_keys(task: "Recall", key: jax.Array, size: Size) -> jax.Array:
   """Returns a prompt whose keys are consecutive numbers in base V, so that most
   of them differ from the next one in the last token alone."""
-  return task.draw_prompt(_numbers(task, key, size), size, consecutive=True)
-
-
-def _numbers(task: "Recall", key: jax.Array, size: Size) -> jax.Array:
-  """Returns the uniform random numbers that a prompt is made from."""
-  return jax.random.uniform(key, (task.num_random(size.max_length),))
+  return task.draw_prompt(drawing(key), size, consecutive=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,47 +57,33 @@ class Recall(ItemTask):
   The paper draws keys and values from 10 000 words each, which are fixed for a
   data set; here they are drawn from all words. In the paper the number of
   spaces before a pair has a hypergeometric distribution; here it is uniform.
-
-  Attributes:
-    alphabet: V, the number of symbols that words are made of.
-    key_length, value_length: how many symbols a key and a value have.
-    queries: how many keys are asked for, drawn with replacement.
-    pair_share: the fraction of the context that pairs fill, each with one space
-      behind it.
   """
 
-  alphabet: int = 256
-  key_length: int = 2
-  value_length: int = 2
-  queries: int = 4
-  pair_share: float = 0.8
+  # V, the number of symbols that words are made of
+  alphabet: Annotated[int, Range("must be at least 2", 2)] = 256
+  key_length: WordLength = 2  # in symbols
+  value_length: WordLength = 2
+  # how many keys are asked for, drawn with replacement
+  queries: Annotated[int, Range("must be at least 1", 1)] = 4
+  # the fraction of the context that pairs fill, each with one space behind it
+  pair_share: Annotated[
+    float, Range("must be above 0 and at most 1", 0, 1, but=(0,))
+  ] = 0.8
 
   name: ClassVar[str] = "mqmtar"
   section: ClassVar[str] = "mqmtar"
   test_sets = {"pairs": pairs, "near_keys": near_keys}
-  stress_sets = ("near_keys",)
   expected_input = "pairs, queries"
 
   def __post_init__(self):
-    check(
-      self.alphabet >= 2,
-      f"mqmtar.alphabet={self.alphabet}: must be at least 2",
-    )
+    super().__post_init__()
     for name in ("key_length", "value_length"):
       length = getattr(self, name)
-      check(length >= 1, f"mqmtar.{name}={length}: must be at least 1")
       check(
-        length <= 16 and self.alphabet**length <= MAX_WORDS,
+        self.alphabet**length <= MAX_WORDS,
         f"mqmtar.{name}={length}: with mqmtar.alphabet={self.alphabet} there"
         f" are {self.alphabet}^{length} words, at most {MAX_WORDS} are drawn",
       )
-    check(
-      self.queries >= 1, f"mqmtar.queries={self.queries}: must be at least 1"
-    )
-    check(
-      0 < self.pair_share <= 1,
-      f"mqmtar.pair_share={self.pair_share}: must be above 0 and at most 1",
-    )
 
   # Tokens.
 
@@ -106,19 +96,9 @@ class Recall(ItemTask):
     return "@", *map(str, range(1, self.alphabet + 1)), *MARKS, "⊥"
 
   @property
-  def separator(self) -> int:
-    """Returns the id of the mark between a key and its value."""
-    return self.alphabet + 1
-
-  @property
-  def space(self) -> int:
-    """Returns the id of the mark `.`, a space between pairs."""
-    return self.alphabet + 2
-
-  @property
-  def query(self) -> int:
-    """Returns the id of the mark before a query, and before its answer."""
-    return self.alphabet + 3
+  def mark_ids(self) -> range:
+    """Returns the ids of MARKS."""
+    return range(self.alphabet + 1, self.base + 1)
 
   # Sizes.
 
@@ -132,9 +112,8 @@ class Recall(ItemTask):
     """Returns how many tokens all queries have together."""
     return self.queries * (1 + self.key_length)
 
-  def total_units(self, length: int) -> int:
-    """Returns how many tokens a prompt has whose context has `length` tokens,
-    or as many as one pair if these are more."""
+  def units(self, length: int) -> int:
+    # Of a whole prompt, whose context has at least one pair.
     return max(length, self.pair_size) + self.query_size
 
   def fitting_pairs(self, context: int | Array) -> int | Array:
@@ -142,41 +121,22 @@ class Recall(ItemTask):
     per_mille = round(1000 * self.pair_share)
     return context * per_mille // (1000 * self.pair_size)
 
-  def max_pairs(self, max_length: int) -> int:
-    """Returns the most pairs that a drawn prompt of up to `max_length` tokens
-    has, one at least; a typed one may have more."""
-    fitting = self.fitting_pairs(max_length - self.query_size)
-    return max(min(int(fitting), self.num_words), 1)
-
-  @property
-  def num_words(self) -> int:
-    """Returns how many keys exist, or how many values if these are fewer."""
-    return self.alphabet ** min(self.key_length, self.value_length)
-
   # Examples.
 
-  def num_random(self, max_length: int) -> int:
-    return self.queries + 3 * self.max_pairs(max_length)
-
-  def _words(self, numbers: jax.Array, length: int) -> jax.Array:
-    """Returns integers [n] in base V, as words [n, length] of symbols 1...V."""
-    powers = self.alphabet ** np.arange(length)[::-1]
-    return numbers[:, None] // powers % self.alphabet + 1
-
   def draw_prompt(
-    self, numbers: jax.Array, size: Size, consecutive: bool = False
+    self, draw: Draw, size: Size, consecutive: bool = False
   ) -> jax.Array:
-    """Returns a prompt [1, max_length].
-
-    Args:
-      numbers: [num_random] uniform in [0, 1).
-      size: its length is the number of tokens of the prompt.
-      consecutive: whether the keys are consecutive numbers in base V.
-    """
+    """Returns a prompt [1, max_length] of the tokens that size.lengths says;
+    `consecutive` keys are consecutive numbers in base V."""
+    colon, space, query = self.mark_ids
+    num_words = self.alphabet ** min(self.key_length, self.value_length)
+    most_pairs = int(self.fitting_pairs(size.max_length - self.query_size))
+    most_pairs = max(min(most_pairs, num_words), 1)
+    numbers = draw(self.queries + 3 * most_pairs)
     query_numbers, numbers = jnp.split(numbers, [self.queries])
     key_numbers, value_numbers, place_numbers = numbers.reshape(-1, 3).T
     context = size.lengths[0] - self.query_size
-    num_pairs = jnp.clip(self.fitting_pairs(context), 1, self.num_words)
+    num_pairs = jnp.clip(self.fitting_pairs(context), 1, num_words)
     is_used = jnp.arange(len(key_numbers)) < num_pairs
 
     def draw_words(numbers, length, consecutive=False):
@@ -185,11 +145,14 @@ class Recall(ItemTask):
       room = self.alphabet**length - num_pairs + 1
       lowest = numbers[0] if consecutive else numbers
       order = ranks(jnp.where(is_used, numbers, 1.0))
-      return self._words(uniform_int(lowest, room) + order, length)
+      words = uniform_int(lowest, room) + order
+      # Their digits in base V, as symbols 1...V.
+      powers = self.alphabet ** np.arange(length)[::-1]
+      return words[:, None] // powers % self.alphabet + 1
 
     keys = draw_words(key_numbers, self.key_length, consecutive)
     values = draw_words(value_numbers, self.value_length)
-    separators = jnp.full((len(keys), 1), self.separator)
+    separators = jnp.full((len(keys), 1), colon)
     pair_tokens = jnp.concatenate([keys, separators, values], axis=1)
     # The context is split into equal blocks; what is left over are spaces at
     # its end. Each block has one pair, with a random number of spaces before it
@@ -201,20 +164,19 @@ class Recall(ItemTask):
     offset = place - pair * block - spaces_before[pair]
     is_pair = (offset >= 0) & (offset < self.pair_size - 1)
     offset = jnp.clip(offset, 0, self.pair_size - 2)
-    prompt = jnp.where(is_pair, pair_tokens[pair, offset], self.space)
+    prompt = jnp.where(is_pair, pair_tokens[pair, offset], space)
     query_keys = keys[uniform_int(query_numbers, num_pairs)]
-    query_tokens = jnp.insert(query_keys, 0, self.query, axis=1).ravel()
+    query_tokens = jnp.insert(query_keys, 0, query, axis=1).ravel()
     query_place = jnp.clip(place - context, 0, self.query_size - 1)
     prompt = jnp.where(place < context, prompt, query_tokens[query_place])
     return prompt[None].astype(jnp.int32)
 
-  def example(self, numbers: jax.Array, size: Size) -> Example:
-    return self.from_items(self.draw_prompt(numbers, size), size)
+  def example(self, draw: Draw, size: Size) -> Example:
+    return self.from_items(self.draw_prompt(draw, size), size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of a prompt [1, max_length], whose answers are looked
-    up among the prompt's pairs."""
     (prompt,), length = items, size.lengths[0]
+    colon, _, query = self.mark_ids
     context = length - self.query_size
     place = jnp.arange(size.max_length)
     from_place = lambda first, count: prompt[
@@ -225,12 +187,12 @@ class Recall(ItemTask):
     keys, marks, values = jnp.split(
       windows, [self.key_length, self.key_length + 1], axis=1
     )
-    is_pair = (marks[:, 0] == self.separator) & (place < context)
+    is_pair = (marks[:, 0] == colon) & (place < context)
     queries = from_place(context, self.query_size)
     queries = queries.reshape(self.queries, -1)[:, None, 1:]
     is_queried = (queries == keys).all(axis=-1) & is_pair
     answers = values[jnp.argmax(is_queried, axis=1)]
-    output = jnp.insert(answers, 0, self.query, axis=1).ravel()
+    output = jnp.insert(answers, 0, query, axis=1).ravel()
     return self.make_example(prompt, length, output, len(output))
 
   # Text.

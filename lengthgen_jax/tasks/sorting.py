@@ -1,35 +1,37 @@
-"""Defines the task of sorting and its hints, auxiliary tasks with the same
+"""The task of sorting and its hints, auxiliary tasks with the same
 vocabulary (task hinting paper, sections 3 and 4)."""
 
 import abc
 import dataclasses
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check, check_choice, check_probability
-from lengthgen_jax.tasks.items import ItemTask, all_equal, uniform
-from lengthgen_jax.tasks.task import Example, Size, uniform_int
+from lengthgen_jax.sections import INT32, Range, Share
+from lengthgen_jax.tasks.items import (
+  ItemTask,
+  all_equal,
+  reverse_items,
+  uniform,
+)
+from lengthgen_jax.tasks.task import Draw, Example, Size, Variants, uniform_int
 
-REPEAT_VALUES = ("uniform", "log_uniform")
 AFTER_ITEMS = 1 << 30  # a value that sorts behind every item
 
-# Test sets: each returns items [1, max_length].
+# Test sets.
 
 
 def ascending(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns uniform items in ascending order; what stands behind the length is
-  not used."""
+  """Returns uniform items in ascending order."""
   inside = jnp.arange(size.max_length) < size.lengths[0]
   return jnp.sort(jnp.where(inside, uniform(task, key, size), AFTER_ITEMS))
 
 
 def descending(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
   """Returns uniform items in descending order."""
-  last = size.lengths[0] - 1 - jnp.arange(size.max_length)
-  return ascending(task, key, size)[:, jnp.maximum(last, 0)]
+  return reverse_items(ascending(task, key, size), size.lengths[0])
 
 
 def two_values(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
@@ -42,8 +44,7 @@ def two_values(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
 
 
 def near_ties(task: ItemTask, key: jax.Array, size: Size) -> jax.Array:
-  """Returns items drawn from three consecutive values, so that all are equal or
-  nearly so."""
+  """Returns items drawn from three consecutive values."""
   numbers = jax.random.uniform(key, (size.max_length + 1,))
   num_values = min(3, task.base)
   first = uniform_int(numbers[0], task.base - num_values + 1)
@@ -65,8 +66,8 @@ def repeats(
 def multiplicity(
   task: ItemTask, key: jax.Array, size: Size, times: int
 ) -> jax.Array:
-  """Returns items in random order, each of whose values occurs `times` times,
-  but for one that may occur less often."""
+  """Returns items each of whose values occurs `times` times, but for one that
+  may occur less often, in random order."""
   value_key, order_key = jax.random.split(key)
   values = jax.random.permutation(value_key, task.base) + 1
   return shuffle(order_key, values[jnp.arange(size.max_length) // times], size)
@@ -75,10 +76,9 @@ def multiplicity(
 def mean_multiplicity(
   task: ItemTask, key: jax.Array, size: Size, times: int
 ) -> jax.Array:
-  """Returns items drawn uniformly from ceil(length / times) distinct values of
-  the alphabet, which are random too. Each occurs `times` times on average, or
-  less often if `times` does not divide the length, and the number of values
-  grows with the length."""
+  """Returns items drawn uniformly from `num_distinct` random values, so that
+  each occurs `times` times on average, or less often if `times` does not divide
+  the length."""
   value_key, pick_key = jax.random.split(key)
   values = jax.random.permutation(value_key, task.base) + 1
   numbers = jax.random.uniform(pick_key, (1, size.max_length))
@@ -86,8 +86,7 @@ def mean_multiplicity(
 
 
 def num_distinct(length: int | Array, times: int) -> int | Array:
-  """Returns ceil(length / times): how many distinct values a list needs if none
-  may occur more than `times` times."""
+  """Returns how many values a list needs if none may occur more often."""
   return -(-length // times)
 
 
@@ -100,11 +99,8 @@ def shuffle(key: jax.Array, items: jax.Array, size: Size) -> jax.Array:
 
 
 def ranks(numbers: jax.Array) -> jax.Array:
-  """Returns the rank of each of numbers [n] in ascending order, from 0.
-
-  Of random numbers the ranks are a random permutation. Numbers are compared in
-  pairs, because XLA takes seconds to compile a sort.
-  """
+  """Returns the rank of each of numbers [n] in ascending order, from 0."""
+  # Numbers are compared in pairs, because XLA takes seconds to compile a sort.
   index = jnp.arange(numbers.shape[0])
   precedes = (numbers < numbers[:, None]) | (
     (numbers == numbers[:, None]) & (index < index[:, None])
@@ -117,27 +113,24 @@ class Sort(ItemTask):
   """Asks for the items in ascending order.
 
   `5 3 9 3` -> `3 3 5 9`; `2 1` -> `1 2`.
-
-  Attributes:
-    alphabet: V, the number of different items.
-    repeat_share: the fraction of the training examples that draw their items
-      from k distinct values.
-    repeat_values: how k is drawn: "uniform", or "log_uniform", which makes
-      small k, and so values that occur many times, more frequent.
-    count_gap: of the count hint, the most by which one value outnumbers the
-      other.
-    count_ties: of the count hint, the fraction of ties among the examples of an
-      even length above 2.
-    asks_single: of the successor hint, whether the queried item is one that
-      occurs once, if any does; then the answer, unless it is `⊥`, is also the
-      next token of the sorted list (ours).
   """
 
-  alphabet: int = 32
-  repeat_share: float = 0.1
-  repeat_values: str = "uniform"
-  count_gap: int = 3
-  count_ties: float = 0.5
+  # V, the number of different items
+  alphabet: Annotated[
+    int, Range("must be at least 2 and at most 65536", 2, 1 << 16)
+  ] = 32
+  # the fraction of the training examples that draw their items from k distinct
+  # values, where k is uniform or log_uniform: then small k, and so values that
+  # occur many times, are more frequent
+  repeat_share: Share = 0.1
+  repeat_values: Literal["uniform", "log_uniform"] = "uniform"
+  # of the count hint: the most by which one value outnumbers the other, and the
+  # fraction of ties among the examples of an even length above 2
+  count_gap: Annotated[int, Range("must be at least 2", 2, INT32)] = 3
+  count_ties: Share = 0.5
+  # of the successor hint: whether the queried item is one that occurs once, if
+  # any does; then the answer, unless it is `⊥`, is also the next token of the
+  # sorted list (ours)
   asks_single: bool = False
 
   name: ClassVar[str] = "sort"
@@ -160,51 +153,20 @@ class Sort(ItemTask):
   }
   stress_sets = ("all_equal", "two_values", "near_ties", "sorted", "reversed")
 
-  def __post_init__(self):
-    for name, most in (("alphabet", 1 << 16), ("count_gap", (1 << 31) - 1)):
-      value = getattr(self, name)
-      check(
-        2 <= value <= most,
-        f"sort.{name}={value}: must be at least 2 and at most {most}",
-      )
-    check_choice("sort.repeat_values", self.repeat_values, REPEAT_VALUES)
-    for name in ("repeat_share", "count_ties"):
-      check_probability(f"sort.{name}", getattr(self, name))
-
   @property
   def base(self) -> int:
     return self.alphabet
 
-  @property
-  def figure_input(self) -> str:
-    """Returns five numbers spread over the alphabet; the paper's own are not
-    known."""
-    shares = (0.55, 0.2, 0.85, 0.35, 0.7)
-    items = (max(int(self.alphabet * share), 1) for share in shares)
-    return " ".join(map(str, items))
-
   def split_items(self, text: str) -> list[str]:
-    """Splits a typed line into numbers, without their leading zeros."""
+    # A number may have leading zeros.
     return [word.lstrip("0") or word for word in text.split()]
 
-  def num_random(self, max_length: int) -> int:
-    return 2 + 2 * max_length + self.alphabet
-
   def draw_items(
-    self, numbers: jax.Array, length: int | Array, max_length: int
+    self, draw: Draw, length: int | Array, max_length: int
   ) -> jax.Array:
-    """Returns random items [max_length].
-
-    With probability `repeat_share` they are repetition data: drawn from k
-    distinct values, where k is uniform or log-uniform in 1...min(length,
-    alphabet). Otherwise they are uniform in 1...alphabet.
-
-    Args:
-      numbers: [Sort.num_random] uniform in [0, 1).
-      length: how many of the items count.
-      max_length: the size of the result.
-    """
+    """Returns random items [max_length] for an example of a length."""
     alphabet = self.alphabet
+    numbers = draw(2 + 2 * max_length + alphabet)
     uniform_numbers, rank_numbers, value_numbers = jnp.split(
       numbers[2:], (max_length, 2 * max_length)
     )
@@ -225,26 +187,21 @@ class Sort(ItemTask):
     repeated = jnp.sum(jnp.where(is_value, values, 0), axis=1)
     return jnp.where(numbers[0] < self.repeat_share, repeated, uniform_items)
 
-  def example(self, numbers: jax.Array, size: Size) -> Example:
-    items = self.draw_items(numbers, size.lengths[0], size.max_length)
+  def example(self, draw: Draw, size: Size) -> Example:
+    items = self.draw_items(draw, size.lengths[0], size.max_length)
     return self.from_items(items[None], size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    """Returns the example of items; the output is computed by counting sort."""
     items, length = items[0], size.lengths[0]
     index, values = jnp.arange(size.max_length), jnp.arange(self.alphabet) + 1
     is_value = (items[:, None] == values) & (index < length)[:, None]
-    # For each value, how many items are not greater.
+    # A counting sort: for each value, how many items are not greater.
     cumulative_counts = jnp.cumsum(is_value.sum(axis=0))
     output = 1 + jnp.sum(cumulative_counts <= index[:, None], axis=1)
     return self.make_example(items, length, output, length)
 
-  def variants(
-    self, test_set: str, section: Any, length: int
-  ) -> list[tuple[str, tuple]]:
-    """Returns, for "repeats" and the two kinds of multiplicity, a variant for
-    each number of times that fits the length and the alphabet; other test sets
-    have one variant. `section` is config.eval."""
+  def variants(self, test_set: str, section: Any, length: int) -> Variants:
+    # Those that fit the length and the alphabet.
     if test_set.endswith("multiplicity"):
       return [
         (f"{test_set}_x{times}", (times,))
@@ -253,7 +210,6 @@ class Sort(ItemTask):
       ]
     if test_set != "repeats":
       return [(test_set, ())]
-    # Only the repetitions that fit in the length are tested.
     num_values = section.repeated_items
     return [
       (f"repeats_{num_values}x{times}", (num_values, times))
@@ -263,7 +219,7 @@ class Sort(ItemTask):
 
 
 class OneTokenHint(Sort):
-  """This is the base class of hints whose answer is one token.
+  """The base class of hints whose answer is one token.
 
   The question is about all items, or about one of them, the queried item. A
   subclass has `name` and `answer`.
@@ -272,38 +228,25 @@ class OneTokenHint(Sort):
   # 1 if the output begins with the queried item, which is not scored, else 0.
   prefix_length = 0
 
-  def choose_query(
-    self, items: jax.Array, inside: jax.Array, number: jax.Array
-  ) -> jax.Array:
-    """Returns the queried item, which a uniform number in [0, 1) chooses; the
-    other arguments are those of `answer`."""
+  def choose_query(self, items: Array, inside: Array, number: Array) -> Array:
+    """Returns the queried item, which a uniform number in [0, 1) chooses."""
     return items[uniform_int(number, inside.sum())]
 
   @abc.abstractmethod
-  def answer(
-    self, items: jax.Array, inside: jax.Array, query: jax.Array
-  ) -> jax.Array:
-    """Returns the answer token.
+  def answer(self, items: Array, inside: Array, query: Array) -> Array:
+    """Returns the answer token about items [max_length], those that `inside`
+    marks, and the queried item."""
 
-    Args:
-      items: [max_length], of which those behind the length may have any value.
-      inside: [max_length] bool, False behind the length.
-      query: the queried item.
-    """
-
-  def num_random(self, max_length: int) -> int:
-    return 1 + super().num_random(max_length)
-
-  def example(self, numbers: jax.Array, size: Size) -> Example:
+  def example(self, draw: Draw, size: Size) -> Example:
     length = size.lengths[0]
-    items = self.draw_items(numbers[1:], length, size.max_length)
+    draw_behind = lambda n: draw(1 + n)[1:]
+    items = self.draw_items(draw_behind, length, size.max_length)
     inside = jnp.arange(size.max_length) < length
-    query = self.choose_query(items, inside, numbers[0])
+    query = self.choose_query(items, inside, draw(1)[0])
     answer = self.answer(items, inside, query)
     output = jnp.stack([query, answer][1 - self.prefix_length :])
-    output_length = 1 + self.prefix_length
     return self.make_example(
-      items, length, output, output_length, self.prefix_length
+      items, length, output, len(output), self.prefix_length
     )
 
 
@@ -317,9 +260,7 @@ class SuccessorHint(OneTokenHint):
   name = "sort_successor"
   prefix_length = 1
 
-  def choose_query(
-    self, items: jax.Array, inside: jax.Array, number: jax.Array
-  ) -> jax.Array:
+  def choose_query(self, items: Array, inside: Array, number: Array) -> Array:
     if not self.asks_single:
       return super().choose_query(items, inside, number)
     equal = (items[:, None] == items) & inside
@@ -328,9 +269,7 @@ class SuccessorHint(OneTokenHint):
     chosen = uniform_int(number, candidates.sum())
     return items[jnp.argmax(jnp.cumsum(candidates) > chosen)]
 
-  def answer(
-    self, items: jax.Array, inside: jax.Array, query: jax.Array
-  ) -> jax.Array:
+  def answer(self, items: Array, inside: Array, query: Array) -> Array:
     # `⊥` is greater than every item.
     return jnp.where(inside & (items > query), items, self.delimiter).min()
 
@@ -345,9 +284,7 @@ class PredecessorHint(OneTokenHint):
   name = "sort_predecessor"
   prefix_length = 1
 
-  def answer(
-    self, items: jax.Array, inside: jax.Array, query: jax.Array
-  ) -> jax.Array:
+  def answer(self, items: Array, inside: Array, query: Array) -> Array:
     value = jnp.where(inside & (items < query), items, 0).max()
     return jnp.where(value == 0, self.delimiter, value)
 
@@ -360,9 +297,7 @@ class MinimumHint(OneTokenHint):
 
   name = "sort_minimum"
 
-  def answer(
-    self, items: jax.Array, inside: jax.Array, query: jax.Array
-  ) -> jax.Array:
+  def answer(self, items: Array, inside: Array, query: Array) -> Array:
     return jnp.where(inside, items, self.delimiter).min()
 
 
@@ -376,11 +311,8 @@ class CountHint(Sort):
 
   name = "sort_count"
 
-  def num_random(self, max_length: int) -> int:
-    return 4 + max_length
-
-  def example(self, numbers: jax.Array, size: Size) -> Example:
-    length = size.lengths[0]
+  def example(self, draw: Draw, size: Size) -> Example:
+    length, numbers = size.lengths[0], draw(4 + size.max_length)
     rare = uniform_int(numbers[0], self.alphabet)
     other = uniform_int(numbers[1], self.alphabet - 1)
     common = other + (other >= rare)
@@ -412,11 +344,8 @@ class FillHint(Sort):
 
   name = "sort_fill"
 
-  def num_random(self, max_length: int) -> int:
-    return 2
-
-  def example(self, numbers: jax.Array, size: Size) -> Example:
-    length = size.lengths[0]
+  def example(self, draw: Draw, size: Size) -> Example:
+    length, numbers = size.lengths[0], draw(2)
     value = uniform_int(numbers[0], self.alphabet) + 1
     prefix_length = uniform_int(numbers[1], length + 1)
     items = jnp.full(size.max_length, value)

@@ -1,4 +1,4 @@
-"""Defines the base class of tasks, which make examples and know no model."""
+"""The base class of tasks, which make examples and know no model."""
 
 import abc
 import dataclasses
@@ -10,67 +10,49 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lengthgen_jax import sections
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import quoted
 
 Width = int | tuple[int, ...]  # one width of all operands, or one of each
 Ids = Sequence[int] | Array  # token ids
+Draw = Callable[[int], jax.Array]  # the first n of uniform numbers in [0, 1)
+OperandPlace = tuple[int, int] | None  # (operand, place)
+Variants = list[tuple[str, tuple]]  # (name in result rows, further arguments)
 
 
 class Tokens(NamedTuple):
-  """Tokens are consecutive tokens and where they stand in their segments.
+  """Consecutive tokens and where they stand in their segments."""
 
-  Attributes:
-    ids: [n] int32, of which those from `length` on are padding of any value.
-    length: [] int32, the number of tokens.
-    segment: [n] int32, the number of the segment that each token belongs to.
-    left, right: [n, A] int32, the offsets from the first and from the last
-      token of the segment, along each of A axes.
-    digit: [n] bool, False for the marks that begin a segment (`$`, an operator,
-      the start token or the delimiter), True for all other tokens.
-  """
-
-  ids: Array
-  length: Array
-  segment: Array
-  left: Array
-  right: Array
+  ids: Array  # [n] int32; those from `length` on are padding of any value
+  length: Array  # [] int32
+  segment: Array  # [n] int32, the number of each token's segment
+  left: Array  # [n, A] int32, the offset from the segment's first token
+  right: Array  # [n, A] int32, from its last token
+  # [n] bool, False for the marks that begin a segment: `$`, an operator, the
+  # start token or the delimiter
   digit: Array
 
 
 class Example(NamedTuple):
-  """An Example is a prompt and its output, before they are packed for a model.
-
-  Attributes:
-    prompt: The tokens that the model reads.
-    output: A prefix that the model is given, then the tokens it must predict.
-    prefix_length: The number of tokens of that prefix, which are not scored.
-  """
+  """A prompt and its output, before they are packed for a model."""
 
   prompt: Tokens
   output: Tokens
-  prefix_length: int | Array
+  prefix_length: int | Array  # first tokens of the output, given and not scored
 
 
 class Size(NamedTuple):
-  """A Size says how long an example is, and how much room it has.
+  """How long an example is, and how much room it has."""
 
-  Attributes:
-    lengths: [O] traced, the number of digits or items of each of O operands;
-      that of N×1's single digit is not used.
-    width: Traced, the width that operands are padded to, or [O] widths; not
-      used in ragged tasks.
-    bound: Static, the greatest width (in ragged tasks, the greatest length)
-      that arrays have room for: of all operands, or a tuple of each one's.
-  """
-
-  lengths: jax.Array
+  lengths: jax.Array  # [O] digits or items of each operand; not of a short one
+  # what operands are padded to, one for all or [O]; not used in ragged tasks
   width: int | Array
+  # static: the greatest width (if ragged, length) that arrays have room for
   bound: Width
 
   @property
   def max_length(self) -> int:
-    """Returns the size of the last axis of items, which is static."""
+    """Returns the size of the last axis of items."""
     return max_width(self.bound)
 
 
@@ -81,68 +63,59 @@ def max_width(width: Width) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Task(abc.ABC):
-  """This is the base class of tasks; their dataclass fields are a section of
-  the config.
+  """A sampler of examples, their tokens and text, and perhaps a transducer.
+
+  The dataclass fields of a task are a section of the config; they must be what
+  their annotations say (`sections.check_value`).
 
   Items are integers [operands, max_length]: the digits of numbers, least
   significant first, or the elements of a list, in the order in which the
-  transducer reads them if there is one, else as in the prompt. The value of an
-  item is from `first_item` to `first_item + base - 1`. Items beyond the length
-  of an operand may have any value, but in arithmetic tasks they are 0.
-
-  Attributes:
-    name: The name in results and of the output head; of a main task, also the
-      one in a config.
-    section: The name of the task's config section.
-    hint_of_field: By the name of a field of that section that a hint alone
-      reads, the name of the hint.
-    test_sets: By name, functions (task, key, size, *arguments) -> items
-      [operands, max_length]; the first is the default.
-    unit: The unit of lengths in a config, in words.
-    operands: The number of numbers or lists in an example.
-    axes: The number of axes of coordinates, 2 for grids.
-    segment_axes: In a grid, the axis along which each segment of the prompt
-      extends; () without a grid.
-    ragged: Whether the examples of a batch differ in length. If False, a batch
-      has one width.
-    of_digits: Whether the prompt's segments are numbers, least significant
-      digit last.
-    first_item: The token id of the digit 0, or of the least item.
-    anchor: The end of each prompt segment that the first output depends on:
-      "right" (the least significant digits) or "left".
-    shared_operands: The indices of operands of one digit, on which all outputs
-      depend.
-    initial_state: The initial state of the transducer, if the task has one.
+  transducer reads them if there is one, else as in the prompt. Their values are
+  from `first_item` to `first_item + base - 1`. Items beyond the length of an
+  operand may have any value, but in arithmetic tasks they are 0.
   """
 
+  # In results and of the output head; of a main task, also the one in a config.
   name: ClassVar[str]
-  section: ClassVar[str]
+  section: ClassVar[str]  # of the config
+  # By the name of a field that a hint alone reads, the name of the hint.
   hint_of_field: ClassVar[dict[str, str]] = {}
+  # Functions (task, key, size, *arguments) -> items; the first is the default.
   test_sets: ClassVar[dict[str, Callable[..., jax.Array]]]
-  unit: ClassVar[str] = "items"
-  operands: ClassVar[int] = 1
-  axes: ClassVar[int] = 1
-  segment_axes: ClassVar[tuple[int, ...]] = ()
-  ragged: ClassVar[bool] = True
+  unit: ClassVar[str] = "items"  # of lengths in a config, in words
+  operands: ClassVar[int] = 1  # numbers or lists in an example
+  # Whether the second is one digit, on which all outputs depend.
+  short_operand: ClassVar[bool] = False
+  axes: ClassVar[int] = 1  # of coordinates, 2 for grids
+  segment_axes: ClassVar[tuple[int, ...]] = ()  # of a grid: each segment's axis
+  ragged: ClassVar[bool] = True  # else all examples of a batch have one width
+  # Whether the prompt's segments are numbers, least significant digit last.
   of_digits: ClassVar[bool] = False
-  first_item: ClassVar[int] = 0
+  first_item: ClassVar[int] = 0  # the token id of the digit 0 or the least item
+  # The end of a prompt's segment that the first output depends on: "right" (the
+  # least significant digits) or "left".
   anchor: ClassVar[str] = "right"
-  shared_operands: ClassVar[tuple[int, ...]] = ()
-  initial_state: ClassVar[int] = 0
+  initial_state: ClassVar[int] = 0  # of the transducer
+  figure_input: ClassVar[str] = ""  # what the papers' figures show, as typed
+
+  def __post_init__(self):
+    for field in dataclasses.fields(self):
+      name, value = f"{self.section}.{field.name}", getattr(self, field.name)
+      sections.check_value(name, value, field.type)
 
   # Tokens and segments. A subclass has class attributes or properties in place
   # of the abstract ones.
 
   @property
   @abc.abstractmethod
-  def segments(self) -> tuple[str, ...]:
-    """Returns the names of the prompt's segments."""
+  def token_names(self) -> Sequence[str]:
+    """Returns every token as people write it, by id."""
 
   @property
-  @abc.abstractmethod
   def vocab_size(self) -> int:
-    """Returns the size of the vocabulary, to which a decoder-only model adds
-    the delimiter if it is not among it."""
+    """Returns the number of ids, to which a decoder-only model adds the
+    delimiter if it is not among them."""
+    return len(self.token_names)
 
   @property
   @abc.abstractmethod
@@ -151,19 +124,24 @@ class Task(abc.ABC):
 
   @property
   @abc.abstractmethod
-  def start(self) -> int:
-    """Returns the id of the first input of an encoder-decoder's decoder."""
-
-  @property
-  @abc.abstractmethod
   def delimiter(self) -> int:
     """Returns the id that follows the prompt in a decoder-only model."""
 
   @property
+  def start(self) -> int:
+    """Returns the id of the first input of an encoder-decoder's decoder."""
+    return self.delimiter
+
+  @property
   def end(self) -> int | None:
-    """Returns the id of the end token; None if outputs have none, because the
-    prompt says how long they are."""
+    """Returns the id of the end token; None if the prompt says how long the
+    output is."""
     return None
+
+  @property
+  @abc.abstractmethod
+  def segments(self) -> tuple[str, ...]:
+    """Returns the names of the prompt's segments."""
 
   @property
   def target_segment(self) -> int:
@@ -176,13 +154,9 @@ class Task(abc.ABC):
     """Returns for each prompt segment by how many tokens the place that an
     output depends on moves from one output to the next.
 
-    It is 1 in a number, or in a list whose items the outputs follow one by one,
-    2 where the digits of two operands alternate, and 0 in a segment of one
-    digit, on which all outputs depend. The tuple is () for grids, and where
-    outputs depend on no fixed places of the prompt. There are two exceptions:
-    parity_classification has the strides of parity although its label depends
-    on all digits, and the hint increment_carry has those of increment although
-    it writes three tokens for each digit.
+    It is 1 in a number or list, 2 where the digits of two operands alternate, 0
+    for a short operand; () in grids, and where outputs depend on no fixed
+    places.
     """
     return ()
 
@@ -194,15 +168,8 @@ class Task(abc.ABC):
     axis: int = 0,
     marks: int = 0,
   ) -> Tokens:
-    """Returns the tokens of one segment.
-
-    Args:
-      ids: [L], of which those from `length` on are padding.
-      length: how many tokens the segment has.
-      segment: the number of the segment.
-      axis: the axis of the coordinates along which it extends.
-      marks: how many tokens at its beginning are no digits.
-    """
+    """Returns the first `length` of ids [n] as a segment along an axis of the
+    coordinates, the first `marks` of which are no digits."""
     place = jnp.arange(ids.shape[0])
     is_axis = jnp.arange(self.axes) == axis
     along_axis = lambda x: (x[:, None] * is_axis).astype(jnp.int32)
@@ -218,14 +185,9 @@ class Task(abc.ABC):
   # Examples.
 
   @abc.abstractmethod
-  def num_random(self, max_length: int) -> int:
-    """Returns how many uniform random numbers an example is made from, if its
-    operands have at most `max_length` items."""
-
-  @abc.abstractmethod
-  def example(self, numbers: jax.Array, size: Size) -> Example:
-    """Returns the training example that is made from uniform random numbers
-    [num_random] in [0, 1)."""
+  def example(self, draw: Draw, size: Size) -> Example:
+    """Returns the training example that is made from uniform random numbers in
+    [0, 1): `draw(n)` returns the first n of them."""
 
   @abc.abstractmethod
   def from_items(self, items: jax.Array, size: Size) -> Example:
@@ -265,11 +227,9 @@ class Task(abc.ABC):
     start = jnp.int32(self.initial_state)
     return jax.lax.scan(scan_step, start, columns.T.astype(jnp.int32))[1]
 
-  def operand_place(
-    self, segment: int, left: int, right: int
-  ) -> tuple[int, int] | None:
-    """Returns (operand, place) of the prompt's token at these offsets in its
-    segment; None if it is no digit or item."""
+  def operand_place(self, segment: int, left: int, right: int) -> OperandPlace:
+    """Returns where in the operands the prompt's token at these offsets in its
+    segment stands; None if it is no digit or item."""
     return segment, left if self.anchor == "left" else right
 
   # Sizes.
@@ -284,67 +244,55 @@ class Task(abc.ABC):
 
   @property
   def own_unit(self) -> str:
-    """The task's own unit in words: `unit`, but bits for parity."""
+    """The unit of `units`: that of a config, but bits in base 2."""
     return "bits" if self.of_digits and self.base == 2 else self.unit
 
   def units(self, length: int) -> int:
-    """Converts a length of training or tests in a config (in decimal digits,
-    or items) to the task's own units, which are bits for parity."""
-    return self.total_units(length)
-
-  def total_units(self, length: int) -> int:
-    """Returns the length in units of an example whose length in a config comes
-    to `length` units: more, if that leaves a part of the prompt out."""
+    """Converts a length of a config (train_length or of tests) to that of an
+    example: bits in base 2, or more items if a part of the prompt is not
+    counted."""
     return length
 
   def bits(self, length: int) -> int | None:
     """Returns `units(length)` if the units are bits, else None."""
-    return None
+    return self.units(length) if self.own_unit == "bits" else None
 
   @property
   def slack(self) -> int:
-    """Returns how many more digits an output of natural width has than the
-    longest operand; 0 for grids, whose operands are not padded.
-
-    With `data.width=natural`, so many zeros are put before that operand, unless
-    the task is ragged.
-    """
+    """Returns how many more digits an output has than the longest operand. At
+    natural width as many zeros are put before it, unless the task is ragged."""
     return 0
 
   def natural_width(self, length: int) -> int:
-    """Returns the natural width of operands of `length` units; ragged ones are
-    not padded, so it is their length."""
+    """Returns the natural width of operands of `length` units, or this length
+    if they are ragged."""
     return length if self.ragged else length + self.slack
 
   def padded_width(self, lengths: Sequence[int]) -> Width:
-    """Returns the natural width of operands of these lengths in units: one for
-    all, or a tuple of each one's."""
+    """Returns the natural width of operands of these lengths in units."""
     return self.natural_width(max(lengths))
 
   @property
   def long_operands(self) -> tuple[int, ...]:
     """Returns the indices of the operands that have more than one digit."""
-    return tuple(
-      index
-      for index in range(self.operands)
-      if index not in self.shared_operands
-    )
+    return tuple(range(self.operands - self.short_operand))
 
   def training_widths(self, lengths: Sequence[int]) -> tuple[Width, ...]:
     """Returns the widths that training batches have in turn, for these lengths
-    of the longest operand in units; of grids, the sizes of the grids."""
+    of the longest operand in units."""
     return tuple(map(self.natural_width, lengths))
 
   # Test sets.
 
   @property
   def stress_sets(self) -> tuple[str, ...]:
-    """Returns the names of the test sets with hard or odd inputs."""
-    return ()
+    """Returns the names of the test sets with hard or odd inputs: by default
+    all but the first."""
+    return tuple(self.test_sets)[1:]
 
   def tested_sets(self, section: Any) -> list[str]:
-    """Returns the names of all test sets that config.eval, `section`, asks for:
-    its own and, with eval.stress, those of `stress_sets`."""
+    """Returns the names of all test sets that config.eval, `section`, asks
+    for."""
     stress_sets = self.stress_sets if section.stress else ()
     return list(dict.fromkeys([*section.test_sets, *stress_sets]))
 
@@ -354,8 +302,8 @@ class Task(abc.ABC):
     return ()
 
   def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
-    """Returns the `lengths` of a Size, in units, in a test of a length in a
-    config; `arguments` are the test set's further ones."""
+    """Returns the `lengths` of a Size in a test of a length in a config;
+    `arguments` are the test set's further ones."""
     return (self.units(length),) * self.operands
 
   def num_test_samples(self, length: int, samples: int) -> int:
@@ -363,11 +311,9 @@ class Task(abc.ABC):
     these are fewer."""
     return samples
 
-  def variants(
-    self, test_set: str, section: Any, length: int
-  ) -> list[tuple[str, tuple]]:
-    """Returns each variant of a test set as (its name in result rows, further
-    arguments of the test set's function); `section` is config.eval."""
+  def variants(self, test_set: str, section: Any, length: int) -> Variants:
+    """Returns the variants of a test set, of which config.eval, `section`, says
+    the further arguments of its function."""
     return [(test_set, ())]
 
   # Text. Hints need none, because people type inputs of main tasks only.
@@ -377,21 +323,13 @@ class Task(abc.ABC):
   def usage(self) -> str:
     """Returns an example of what a person types."""
 
-  @property
-  def figure_input(self) -> str:
-    """Returns what a person types for the input that the papers' figures show,
-    or for an example of ours where they show none."""
-    return self.usage
-
   @abc.abstractmethod
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     """Returns the items [operands, n] of a typed line, and the lengths of its
-    operands, of which the longest is n.
-
-    Digits of numbers are least significant first, with zeros after the last.
+    operands, of which the longest is n; behind a shorter one there are zeros.
 
     Raises:
-      ValueError: the line is no input of the task.
+      ValueError: the line is no input of the task; the message is one line.
     """
 
   @abc.abstractmethod
@@ -408,58 +346,35 @@ class Task(abc.ABC):
     """
 
   def render_with_lengths(
-    self,
-    ids: Ids,
-    lengths: Sequence[int],
-    scratchpad: bool = False,
+    self, ids: Ids, lengths: Sequence[int], scratchpad: bool = False
   ) -> str:
-    """Returns what `render` does, for operands of these lengths.
-
-    With `scratchpad`, tasks that override this method put intermediate results
-    first.
-    """
+    """Returns what `render` does, for operands of these lengths, perhaps behind
+    intermediate results, the scratchpad."""
     return self.render(ids)
 
-  @abc.abstractmethod
   def symbols(self, ids: Ids) -> list[str]:
     """Returns each token as people write it."""
+    names = self.token_names
+    return [names[int(token)] for token in ids]
 
 
 @functools.cache
 def _shapes(task: Task, bound: Width) -> Example:
   """Returns the shapes of an example, without computing it."""
-  count = task.num_random(max_width(bound))
+  draw = drawing(jax.random.key(0))
   return jax.eval_shape(
-    lambda numbers, lengths: task.example(numbers, Size(lengths, 0, bound)),
-    jax.ShapeDtypeStruct((count,), jnp.float32),
+    lambda lengths: task.example(draw, Size(lengths, 0, bound)),
     jax.ShapeDtypeStruct((task.operands,), jnp.int32),
   )
 
 
-def join(*parts: Tokens, spare: int = 0) -> Tokens:
-  """Concatenates tokens, without the padding between them.
-
-  The arrays of the result are as long as those of all parts together, less
-  `spare`, which must be padding.
-  """
-  place = jnp.arange(sum(len(part.ids) for part in parts) - spare)
-  source, first, start = place, 0, 0
-  for part in parts:
-    values = first + jnp.minimum(place - start, len(part.ids) - 1)
-    source = jnp.where(place >= start, values, source)
-    first, start = first + len(part.ids), start + part.length
-  concatenate = lambda *arrays: jnp.concatenate(arrays)[source]
-  return Tokens(
-    ids=concatenate(*(part.ids for part in parts)),
-    length=jnp.asarray(start, jnp.int32),
-    segment=concatenate(*(part.segment for part in parts)),
-    left=concatenate(*(part.left for part in parts)),
-    right=concatenate(*(part.right for part in parts)),
-    digit=concatenate(*(part.digit for part in parts)),
-  )
+def drawing(key: jax.Array, start: int = 0) -> Draw:
+  """Returns a function of n that returns n uniform numbers in [0, 1), those of
+  a key from the `start`-th on."""
+  return lambda n: jax.random.uniform(key, (start + n,), jnp.float32)[start:]
 
 
-def uniform_int(number: jax.Array, n: int | Array) -> jax.Array:
+def uniform_int(number: Array, n: int | Array) -> jax.Array:
   """Makes uniform numbers in [0, 1) integers in [0, n), elementwise, for n up
   to 2^16.
 
@@ -468,30 +383,24 @@ def uniform_int(number: jax.Array, n: int | Array) -> jax.Array:
   return jnp.minimum((number * n).astype(jnp.int32), n - 1)
 
 
-def expect(condition: Any, message: str) -> None:
-  """Raises ValueError(message) unless the condition holds.
+def join(*parts: Tokens) -> Tokens:
+  """Concatenates tokens, without the padding between them."""
+  place = jnp.arange(sum(len(part.ids) for part in parts))
+  source, first, start = place, 0, 0
+  for part in parts:
+    values = first + jnp.minimum(place - start, len(part.ids) - 1)
+    source = jnp.where(place >= start, values, source)
+    first, start = first + len(part.ids), start + part.length
+  arrays = {
+    name: jnp.concatenate([getattr(part, name) for part in parts])[source]
+    for name in Tokens._fields
+    if name != "length"
+  }
+  return Tokens(length=jnp.asarray(start, jnp.int32), **arrays)
 
-  It is for typed inputs and outputs of models; configs have errors.check.
-  """
+
+def expect(condition: Any, message: str) -> None:
+  """Raises ValueError(message) unless the condition holds; for typed inputs and
+  outputs of models."""
   if not condition:
     raise ValueError(message)
-
-
-def typed_characters(text: str, allowed: str, expected: str) -> str:
-  """Returns a typed line without its spaces, if all its characters are allowed.
-
-  Args:
-    text: The typed line.
-    allowed: All characters that may occur in it, besides spaces.
-    expected: The end of an error message, which says what to type.
-
-  Raises:
-    ValueError: The line is empty or has a character that is not allowed.
-  """
-  content = "".join(text.split())
-  expect(content, f"empty line; {expected}")
-  wrong = next((symbol for symbol in content if symbol not in allowed), None)
-  expect(
-    wrong is None, f"{quoted(text)} has the character {wrong!r}; {expected}"
-  )
-  return content

@@ -255,7 +255,7 @@ def loss_and_grads(
   def add_microbatch(sums: tuple, i: jax.Array) -> tuple[tuple, None]:
     # Strided, so that an axis that a mesh splits stays split.
     take = lambda x: x.reshape(-1, count, *x.shape[1:])[:, i]
-    part, part_noise = packing.take(batch, take), noise.take(take)
+    part, part_noise = packing.map_examples(take, batch), noise.take(take)
     part_sums = jax.value_and_grad(loss)(
       params, spec, scaffold, head, part, part_noise
     )

@@ -1,5 +1,5 @@
 """Encodings of a token's index, counted from 0, or of its place
-(coordinates.Places): in its embedding, or in queries and keys.
+(Coordinates.place): in its embedding, or in queries and keys.
 
 Shapes: B batch, L tokens, D features, H heads, K head size.
 """
@@ -13,7 +13,7 @@ from lengthgen_jax.attention.positions.encoding import (
   look_up,
   sinusoid,
 )
-from lengthgen_jax.coordinates import Places
+from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.rng import Noise
 
 
@@ -24,7 +24,7 @@ class Sinusoidal(PositionEncoding):
   by_index = True
 
   def embed(
-    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
   ) -> jax.Array:
     index = self.config.cyclic(places.index)
     return x_BxLxD + sinusoid(index, self.features).astype(x_BxLxD.dtype)
@@ -42,7 +42,7 @@ class Learned(PositionEncoding):
     self.embedding = embedding_table(rows, self.features)
 
   def embed(
-    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
   ) -> jax.Array:
     vectors = look_up(self.embedding, self.config.cyclic(places.index))
     return x_BxLxD + vectors.astype(x_BxLxD.dtype)
@@ -56,7 +56,7 @@ class Rope(PositionEncoding):
   cross-attention compares the target's index with the source's.
   """
 
-  def rotate(self, x_BxHxLxK: jax.Array, places: Places) -> jax.Array:
+  def rotate(self, x_BxHxLxK: jax.Array, places: Coordinates) -> jax.Array:
     half = x_BxHxLxK.shape[-1] // 2
     rates = 10000.0 ** (-jnp.arange(half) / half)
     angle = places.index[..., None, :, None] * rates
@@ -78,7 +78,7 @@ class SinusoidalCoordinates(PositionEncoding):
   """
 
   def embed(
-    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
   ) -> jax.Array:
     axes = places.place.shape[-1]
     # The features are split evenly among the axes; the last one has the rest.
@@ -88,9 +88,10 @@ class SinusoidalCoordinates(PositionEncoding):
       sinusoid(places.place[..., axis], axis_size)
       for axis, axis_size in enumerate(sizes)
     ]
-    if places.extends is not None:
+    if axes > 1:
+      extends = places.left + places.right > 0
       waves = [
-        axis_waves * places.extends[..., axis, None]
+        axis_waves * extends[..., axis, None]
         for axis, axis_waves in enumerate(waves)
       ]
     return x_BxLxD + jnp.concatenate(waves, axis=-1).astype(x_BxLxD.dtype)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from lengthgen_jax import sections
-from lengthgen_jax.coordinates import Array, Coordinates, Places
+from lengthgen_jax.coordinates import Array, Coordinates
 from lengthgen_jax.rng import Noise
 
 
@@ -53,7 +53,7 @@ class PositionEncoding(nn.Module):
   random_start: ClassVar[bool] = False
 
   def embed(
-    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
   ) -> jax.Array:
     """Returns the inputs [B, L, D] with their positions encoded.
 
@@ -62,7 +62,7 @@ class PositionEncoding(nn.Module):
     """
     return x_BxLxD
 
-  def rotate(self, x_BxHxLxK: jax.Array, places: Places) -> jax.Array:
+  def rotate(self, x_BxHxLxK: jax.Array, places: Coordinates) -> jax.Array:
     """Returns queries or keys with their positions encoded."""
     return x_BxHxLxK
 

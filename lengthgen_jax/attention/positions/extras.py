@@ -15,7 +15,7 @@ from lengthgen_jax.attention.positions.encoding import (
   look_up,
   sinusoid,
 )
-from lengthgen_jax.coordinates import Coordinates, Places
+from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.rng import Noise
 
 FIRE_WIDTH = 32  # features of the hidden layer
@@ -33,7 +33,7 @@ class Randomized(PositionEncoding):
   limited = "index"
 
   def embed(
-    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
   ) -> jax.Array:
     key = jax.random.key(0) if noise is None else noise.key
     order = jax.random.uniform(key, (self.config.table,))
@@ -66,7 +66,7 @@ class Abacus(PositionEncoding):
 
   @nn.compact
   def embed(
-    self, x_BxLxD: jax.Array, places: Places, noise: Noise | None
+    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
   ) -> jax.Array:
     start = 0
     if noise is not None:
