@@ -822,7 +822,7 @@ def test_functions_are_as_accurate_as_is_assumed(name):
 def test_what_is_proved_of_damaged_files_is_right():
   import checker_fuzz
 
-  table = checker_fuzz.hunt(0, 40)
+  table = checker_fuzz.hunt(0, 12)
   assert not table["proved and wrong"], table
   # The draws are of both kinds: files that are refused, and others.
-  assert table["refused"] > 15 and table["proved and right"] > 5
+  assert table["refused"] > 3 and table["proved and right"] > 0
