@@ -237,8 +237,8 @@ def training_folder(workdir: pathlib.Path, stage: str) -> pathlib.Path:
 def load_stage(
   config: ConfigDict, workdir: pathlib.Path, name: str = ""
 ) -> Stage:
-  """Loads a stage, by default the last one; its models lack the lines that
-  pruning closed, and it has their certificates.
+  """Loads a stage, by default the last one, with the certificates that hold;
+  its models lack the lines that these say are closed.
 
   Raises:
     UsageError: nothing was trained there, a run has no checkpoint or not that
@@ -248,10 +248,9 @@ def load_stage(
   models, certificates, saved = [], {}, read_certificates(workdir)
   for model in stage.models:
     certificate = saved.get(str(model.seed), {})
-    if stage.name != "interpolate":  # which is not certified
-      model = prune.without_closed(config.prune, model, certificate)
-    if certificate.get("checksum") == model.checksum:
-      certificates[model.seed] = certificate
+    pruned = prune.without_closed(config.prune, model, certificate)
+    if certificate.get("checksum") == pruned.checksum:
+      model, certificates[model.seed] = pruned, certificate
     models.append(model)
   return stage._replace(models=models, certificates=certificates)
 
