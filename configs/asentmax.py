@@ -141,12 +141,7 @@ OPTIONS = ("segments", "entmax", "paper")
 
 
 def get_config(preset: str = "sort"):
-  """Returns the config of a preset TASK[,METHOD][,OPTION...].
-
-  Raises:
-    ValueError: a name is unknown, there are two methods, or the method is not
-      for the task.
-  """
+  """Returns the config of a preset TASK[,METHOD][,OPTION...]."""
   task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
   tasks = TASKS_OF_METHOD.get(method, TASKS)
   if task not in tasks:

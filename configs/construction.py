@@ -30,11 +30,7 @@ OPTIONS = ("norm", "share")
 
 
 def get_config(preset: str = "10,1000"):
-  """Returns the config of a preset ALPHABET,LONGEST[,OPTION...].
-
-  Raises:
-    ValueError: a number or an option is invalid.
-  """
+  """Returns the config of a preset ALPHABET,LONGEST[,OPTION...]."""
   numbers, options = preset.split(",")[:2], preset.split(",")[2:]
   if len(numbers) < 2 or not all(n.isdigit() and int(n) for n in numbers):
     raise ValueError(

@@ -48,11 +48,7 @@ ABC = arithmetic.DECODER_ONLY | {
 
 
 def get_config(preset: str = "none"):
-  """Returns the config of a preset HINT[,OPTION...].
-
-  Raises:
-    ValueError: a name is unknown.
-  """
+  """Returns the config of a preset HINT[,OPTION...]."""
   config, options = sorting.hint_config("increment", preset, HINTS, OPTIONS)
   config.data.update(train_length=10, short_longest=4, buckets=(4, 10))
   config.model.num_decoder_layers = 4

@@ -104,13 +104,8 @@ BEST = {
 
 
 def get_config(preset: str = "none"):
-  """Returns the config of a preset HINT[,OPTION...].
-
-  Where two options set the same field, the later one in OPTIONS counts.
-
-  Raises:
-    ValueError: a name is unknown.
-  """
+  """Returns the config of a preset HINT[,OPTION...]; where two options set the
+  same field, the later one in OPTIONS counts."""
   config, options = hint_config("sort", preset, HINTS, OPTIONS)
   config.data.update(
     train_length=20, shortest=2, short_longest=5, buckets=(5, 20)
@@ -138,21 +133,12 @@ def hint_config(
   hints: dict[str, tuple[str, ...]],
   options: tuple[str, ...],
 ):
-  """Returns the config and the options of a preset HINT[,OPTION...].
+  """Returns the config, of a decoder-only model with task hints, and the
+  options of a preset HINT[,OPTION...].
 
-  The config is of a decoder-only model with task hints. Its `method`, which
-  names it in results, is HINT and the options joined by `+`, without "paper"
-  and "abc" (calibration, an option of increment.py). The option "tempered" is
-  applied; the caller applies the others.
-
-  Args:
-    task: the main task.
-    preset: as it is typed.
-    hints: the auxiliary tasks that each name of HINT stands for.
-    options: the valid names of OPTION.
-
-  Raises:
-    ValueError: a name is unknown.
+  `hints` has the auxiliary tasks that each name of HINT stands for. The
+  config's `method` is HINT and the options joined by `+`. The option "tempered"
+  is applied; the caller applies the others.
   """
   hint, _, preset_options = parse_preset(preset, hints, (), options)
   config = default_config(task)

@@ -1,4 +1,4 @@
-"""This script makes the most of an hour with one GPU or TPU.
+"""Makes the most of an hour with one GPU or TPU.
 
   python launch/card.py --minutes=60
   python launch/card.py --plan
@@ -15,14 +15,15 @@ It runs these in turn, the most valuable first, until the minutes are over:
                hint, with the successor hint and with a temperature; addition
                with ABC, vanilla, and with ABS; sorting in ASEntmax's protocol
 
-Training that is cut off at the end of the minutes is saved, and the same
-command continues it. Rows of finished runs are archived in --results, as by
-launch/tables.py; archived runs are repeated only if their config has changed or
-rows of their table's probes are missing.
-An estimate of the FLOPs of each run that is left, in ABC of its first stage, is
-printed first; with --plan, nothing else is done. --dry-run makes every run tiny
-and leaves out the numerics, to try the script on a CPU; unless --root and
---results say otherwise, all of it goes to runs/card_dry_run.
+Training that is cut off is saved, and the same command continues it. Rows of
+finished runs are archived in --results, as by launch/tables.py; archived runs
+are repeated only if their config has changed or rows of their table's probes
+are missing. An estimate of the FLOPs of each run that is left, in ABC of its
+first stage, is printed first, or alone with --plan.
+
+--dry-run makes every run tiny and leaves out the numerics, to try the script on
+a CPU; unless --root and --results say otherwise, all of it goes to
+runs/card_dry_run.
 """
 
 import argparse
@@ -110,24 +111,14 @@ TOLERANCE = 1e-4
 
 
 class Estimate(NamedTuple):
-  """An Estimate says how much one seed of a run computes.
-
-  Attributes:
-    steps: the number of gradient steps.
-    flops: the FLOPs of the matrix products of a step, on average over the tasks
-      that take turns.
-  """
+  """How much one seed of a run computes."""
 
   steps: int
+  # Of a step's matrix products, on average over the tasks that take turns.
   flops: float
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-  """Returns the parsed arguments of the command line.
-
-  Raises:
-    UsageError: a flag is wrong.
-  """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
@@ -152,9 +143,8 @@ def main(argv: list[str] | None = None) -> int:
   """Runs a command line, by default that of sys.argv; returns the exit code.
 
   It is 0 if all was done that was asked for; 130 if the script was interrupted
-  or its minutes are over, whatever came before; else 1: a flag is wrong, the
-  archive cannot be read, the main job, the bench or a run failed, or the
-  numbers of the device differ from the CPU's or could not be computed.
+  or its minutes are over, whatever came before; else 1: for a UsageError, which
+  a failed job is too, and numbers that differ from the CPU's.
   """
   try:
     args = parse(sys.argv[1:] if argv is None else argv)
@@ -190,28 +180,23 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def stop(*_: Any) -> None:
-  """Interrupts the script when its minutes are over; training that is running
-  saves its state."""
+  """Ends the script when its minutes are over; training saves its state."""
   raise TimeoutError
 
 
 def lengthgen(arguments: list[str], **environment: str) -> int:
-  """Runs `lengthgen` with such arguments; returns its exit code."""
+  """Runs `lengthgen` in the repository; returns its exit code."""
   words = [*sweep.LENGTHGEN, *arguments]
   environment = os.environ | environment
   return subprocess.call(words, cwd=REPOSITORY, env=environment)
 
 
 def table_jobs(results: pathlib.Path, dry_run: bool) -> list[tables.Job]:
-  """Returns the jobs of RUNS that are not archived in `results` with their
-  present config and probes.
+  """Returns the jobs of RUNS, as of launch/tables.py, that are not archived in
+  `results` with their present config and probes.
 
-  They are jobs of launch/tables.py, so that their rows count there. Those of a
-  dry run are tiny; what a dry run archived has another config, so that the next
-  one repeats it.
-
-  Raises:
-    UsageError: the archive cannot be read.
+  Those of a dry run are tiny; what a dry run archived has another config, so
+  that the next one repeats it.
   """
   kept = archive.read_archive(results / "rows")
   jobs = tables.jobs_of([*RUNS], "paper", kept)
@@ -226,7 +211,6 @@ def table_jobs(results: pathlib.Path, dry_run: bool) -> list[tables.Job]:
 
 
 def tiny(run: Run) -> Run:
-  """Returns a run with the fields of a dry run in place of its own."""
   of_abc = TINY_ABC if run.mode == "abc" else {}
   return run._replace(fields=run.fields | TINY | of_abc)
 
@@ -252,8 +236,7 @@ def estimate(run: Run) -> Estimate:
 
 
 def estimate_table(table_runs: list[Run]) -> str:
-  """Returns a table, as text, of the estimates of each run, which has one seed;
-  "PFLOP" is of all its steps."""
+  """Returns the estimates of runs as text; "PFLOP" is of all steps."""
   lines = [f"{'run':<44}{'steps':>9}{'TFLOP/step':>12}{'PFLOP':>9}"]
   for table_run in table_runs:
     steps, flops = estimate(table_run)
@@ -311,20 +294,12 @@ def relative_difference(x: Any, y: Any) -> float:
 
 
 def check_numerics(root: pathlib.Path) -> int:
-  """Compares this device's numbers with the CPU's, prints how they differ, and
-  returns the exit code: 1 if they differ by more than rounding or could not be
-  computed, else 0.
+  """Compares this device's numbers with the CPU's and prints how they differ;
+  returns the exit code, 1 if by more than rounding, or if there are none.
 
-  After the table of `compare`, the main job is run on this device, and its
-  certificate is made again on the CPU from the same parameters. All of it runs
-  in other processes, so that this one does not occupy the device.
-
-  Args:
-    root: the folder of the workdirs "main_job" and "main_job_cpu".
-
-  Raises:
-    UsageError: the main job or its certificate on the CPU failed, or a
-      certificate has no margin.
+  After the table of `compare`, the main job is run on this device, in `root`,
+  and its certificate is made again on the CPU from the same parameters. All of
+  it runs in other processes, so that this one does not occupy the device.
   """
   words = [sys.executable, __file__, "--numerics"]
   code = subprocess.run(words, cwd=REPOSITORY, check=False).returncode
@@ -354,11 +329,7 @@ def check_numerics(root: pathlib.Path) -> int:
 
 def bench(root: pathlib.Path, dry_run: bool) -> None:
   """Runs --mode=bench for each of BENCHED, in workdirs of these names in
-  `root`/bench, but for those that are there; in a dry run for the main job.
-
-  Raises:
-    UsageError: it failed.
-  """
+  `root`/bench, but for those that are there; in a dry run for the main job."""
   fields = TINY | {"bench.repeats": 1} if dry_run else {}
   for name in ("main",) if dry_run else BENCHED:
     folder, unfinished = root / "bench" / name, root / "bench_unfinished"

@@ -49,33 +49,25 @@ MIN_RUNS = 20  # fewer runs of one number of copies are not drawn
 
 
 class Copies(NamedTuple):
-  """Copies holds R rows of a model on lists of one length. The input of each
-  row is an output, and its copies are all items that are equal to it.
+  """R rows of a model on lists of one length. The input of each row is an
+  output, and its copies are all items that are equal to it; shapes are [R], or
+  [L, H, R] for L layers and H heads. Runs of the list's largest item are left
+  out, because its last copy is never an input."""
 
-  Attributes:
-    copies: c, how often the row's item occurs in the list, [R].
-    left: c - j, how many copies are not yet in the output, [R].
-    prompt_attention, output_attention: the sum of the attention weights on
-      copies in the prompt, and in the output so far, [L, H, R] for L layers
-      and H heads.
-    others: how many keys that are no copies have a weight above 0, [L, H, R].
-    run: which run the row belongs to, a number, [R]; runs of the list's largest
-      item are left out, because its last copy is never an input.
-    wrong: whether the row predicts a wrong token under teacher forcing, [R].
-  """
-
-  copies: np.ndarray
-  left: np.ndarray
+  copies: np.ndarray  # [R] c, how often the row's item occurs in the list
+  left: np.ndarray  # [R] c - j, how many copies are not yet in the output
+  # [L, H, R], the sums of the attention weights on copies in the prompt, and in
+  # the output so far.
   prompt_attention: np.ndarray
   output_attention: np.ndarray
-  others: np.ndarray
-  run: np.ndarray
-  wrong: np.ndarray
+  others: np.ndarray  # [L, H, R] keys that are no copies, with a weight above 0
+  run: np.ndarray  # [R] the number of the row's run
+  wrong: np.ndarray  # [R] whether its prediction is (with teacher forcing)
 
 
 def observe(observations: Iterable[Observation]) -> Copies:
-  """Returns the rows of all observations, at least one, of a decoder-only model
-  that sorts lists of one length."""
+  """Returns the rows of observations of a decoder-only model that sorts lists
+  of one length."""
   parts, num_runs = [], 0
   for observation in observations:
     part = _observe_batch(observation)
@@ -86,7 +78,6 @@ def observe(observations: Iterable[Observation]) -> Copies:
 
 
 def _observe_batch(observation: Observation) -> Copies:
-  """Returns the rows of one observation."""
   n, count = observation.length, observation.count
   rows = slice(n + 1, 2 * n)
   inputs = np.asarray(observation.batch.inputs[:count])
@@ -132,9 +123,6 @@ def counting_head(rows: Copies) -> tuple[int, int]:
   same number of copies, where there are MIN_RUNS. The sum is multiplied by the
   head's mean attention on copies, because a head that attends to all keys alike
   has the same `output_part`, but of hardly any attention.
-
-  Raises:
-    UsageError: no number of copies above 1 has MIN_RUNS runs.
   """
   scores, has_runs = np.zeros(rows.output_attention.shape[:2]), False
   part = output_part(rows)
@@ -166,8 +154,7 @@ def output_part(rows: Copies) -> np.ndarray:
 
 def errors_by_copies(rows: Copies) -> dict[int, tuple[int, int]]:
   """Returns {copies: (runs with a wrong row, runs)}: in such a run the model
-  stops too early or too late, or goes on with another item than the next larger
-  one."""
+  stops too early or too late, or goes on with a wrong item."""
   _, index = np.unique(rows.run, return_inverse=True)
   wrong = np.bincount(index, rows.wrong) > 0
   copies = np.zeros(len(wrong), int)
@@ -181,14 +168,8 @@ def errors_by_copies(rows: Copies) -> dict[int, tuple[int, int]]:
 def draw(
   models: dict[str, dict[int, Copies]], path: pathlib.Path
 ) -> pathlib.Path:
-  """Draws one figure of several models, a column each, and returns its path.
-
-  Attention is that of a model's `counting_head` at its shortest length.
-
-  Args:
-    models: {name: {length: rows}}.
-    path: the path of the PNG to write.
-  """
+  """Draws one figure of {model: {length: rows}}, a column for each model, whose
+  head is the `counting_head` at its shortest length; returns the path."""
   count, shared = len(models), {"sharex": True, "sharey": "row"}
   canvas, axes = panels(3 * count, 3.2, 2.2, count, **shared)
   for i, (name, by_length) in enumerate(models.items()):
@@ -222,9 +203,8 @@ def draw(
 def _by_copies(
   rows: Copies, values: np.ndarray, left: int
 ) -> tuple[list[int], list[float]]:
-  """Returns (numbers of copies, means): for each number of copies with at least
-  MIN_RUNS rows that have `left` copies left, the mean of `values` [R] over
-  these rows."""
+  """Returns numbers of copies with at least MIN_RUNS rows that have `left`
+  copies left, and the means of `values` [R] over these rows."""
   counts, means = [], []
   for copies in np.unique(rows.copies):
     chosen = (rows.copies == copies) & (rows.left == left)
@@ -235,8 +215,7 @@ def _by_copies(
 
 
 def main() -> int:
-  """Runs the command line; returns the exit code, 1 if a flag or a workdir is
-  wrong."""
+  """Runs the command line; returns the exit code."""
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )

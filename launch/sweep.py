@@ -67,15 +67,10 @@ Slot = tuple[str, str]  # a host ("" is this machine), a device ("": all of it)
 
 def main() -> None:
   """Runs the sweep that sys.argv describes, and then makes the report of all
-  results below --root, even if some points failed. If there is no report, a
-  line says why, and the exit code is that of the points.
+  results below --root, even if some points failed; or with --dry-run prints
+  which points are done, and the commands of the others.
 
-  With --dry-run it only prints which points are done, and the commands of the
-  others.
-
-  Raises:
-    SystemExit: a flag is wrong or a job failed, which the message says; or
-      SIGTERM or Ctrl-C came.
+  SystemExit says what failed. It is not raised if only the report fails.
   """
   try:
     args = parse(sys.argv[1:])
@@ -114,13 +109,8 @@ def main() -> None:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-  """Returns the parsed flags of a command line.
-
-  Raises:
-    UsageError: a flag is unknown, missing or malformed, --devices or --root is
-      not valid, two files of --config have the same stem, or two points the
-      same workdir. What else --grid and --config say is checked by each run.
-  """
+  """Returns the parsed flags, with everything checked but what each run checks
+  itself: the fields and values of --grid, and --config."""
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
@@ -161,8 +151,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def jobs(args: argparse.Namespace) -> Iterator[tuple[pathlib.Path, list[str]]]:
-  """Yields the workdir of every point of the grid that the flags describe, and
-  the arguments of its command."""
+  """Yields each point's workdir and the arguments of its command."""
   several_files = len({config.partition(":")[0] for config in args.config}) > 1
   axes = []
   for axis in args.grid:
@@ -180,16 +169,12 @@ def jobs(args: argparse.Namespace) -> Iterator[tuple[pathlib.Path, list[str]]]:
 def workdir_name(
   config: str, values: Iterable[tuple[str, str]], several_files: bool
 ) -> str:
-  """Returns the name of a point's workdir below --root.
+  """Returns the name of a point's workdir, for a config FILE[:PRESET] and the
+  (field, value) of each --grid: without a PRESET, or with several config files,
+  it begins with the stem of FILE.
 
   What is no letter, digit or one of . + - in a value becomes "_", so that the
   name is that of one folder, and one that checkpoints can be read from.
-
-  Args:
-    config: FILE or FILE:PRESET.
-    values: (field, value) of each --grid.
-    several_files: whether the points have several config files. If so, or if
-      `config` has no PRESET, the name begins with the stem of FILE.
   """
   path, _, preset = config.partition(":")
   words = [pathlib.Path(path).stem] if several_files or not preset else []
@@ -209,13 +194,8 @@ def is_done(workdir: pathlib.Path, arguments: list[str]) -> bool:
 
 
 def command(arguments: list[str], slot: Slot) -> list[str]:
-  """Returns the command line that runs a job on a slot, as a list of words.
-
-  Args:
-    arguments: the arguments of `lengthgen`.
-    slot: the (host, device) to run on: host "" is this machine, and others are
-      reached by ssh; device "" is all devices of the host.
-  """
+  """Returns the words of the command line that runs `lengthgen` on a slot, by
+  ssh if it is on another host."""
   host, device = slot
   local = [*LENGTHGEN, *arguments]
   if device:
@@ -233,23 +213,16 @@ def run_jobs(
   slots: Sequence[Slot] = (("", ""),),
   folder: pathlib.Path | None = None,
 ) -> Generator[tuple[pathlib.Path, int, float]]:
-  """Runs jobs, one at a time on each slot. A job ends when one of its commands
-  fails.
+  """Runs jobs, one at a time on each slot, and yields (workdir, exit code,
+  seconds) of each when it ends, which is when one of its commands fails; the
+  code is 127 if a process could not be started.
 
   If this process is stopped, no more jobs begin. Those that run get SIGTERM
   (unless it was Ctrl-C, which has reached them already), save a checkpoint, and
   are waited for. Those on other hosts end with their ssh, without saving.
 
-  Args:
-    jobs: the jobs.
-    slots: the (host, device) pairs to run jobs on, as in `command`. With the
-      default slot alone jobs write to the terminal, else each to log.txt in its
-      workdir.
-    folder: the folder in which local processes run, None for the current one.
-
-  Yields:
-    The (workdir, exit code, seconds) of each job when it ends; the code is 127
-    if a process could not be started.
+  With the default slot alone jobs write to the terminal, else each to log.txt
+  in its workdir. Local processes run in `folder`, None for the current one.
   """
   to_log = len(slots) > 1 or any(slots[0])
   free_slots, processes = queue.SimpleQueue(), set()
@@ -261,7 +234,6 @@ def run_jobs(
   def run_job(
     workdir: pathlib.Path, commands: list[list[str]]
   ) -> tuple[pathlib.Path, int, float]:
-    """Runs a job on the next free slot; returns what is yielded."""
     slot, start, code = free_slots.get(), time.monotonic(), 0
     log = workdir / "log.txt" if to_log else None
     try:
@@ -300,13 +272,8 @@ def run_jobs(
 def start_process(
   words: list[str], log: pathlib.Path | None, folder: pathlib.Path | None
 ) -> subprocess.Popen:
-  """Starts the process of a command line.
-
-  Args:
-    words: the command line.
-    log: a file to which the output is appended; None for the terminal.
-    folder: where it runs, None for the current folder.
-  """
+  """Starts the process of a command line in `folder`, with its output appended
+  to the file `log`, or in the terminal."""
   if log is None:
     return subprocess.Popen(words, cwd=folder)
   log.parent.mkdir(parents=True, exist_ok=True)

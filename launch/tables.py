@@ -46,7 +46,6 @@ from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
 from lengthgen_jax.papers import archive, pages, runs  # noqa: E402
 from lengthgen_jax.papers.archive import Archive, ArchivedRun  # noqa: E402
 from lengthgen_jax.papers.runs import DATA, SIZES, Run  # noqa: E402
-from lengthgen_jax.pipelines.run_figures import training_seconds  # noqa: E402
 from lengthgen_jax.results import records  # noqa: E402
 
 # Exact match of at least ALWAYS counts as always right, and of at most NEVER as
@@ -55,12 +54,6 @@ ALWAYS, NEVER = 0.99, 0.01
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-  """Returns the parsed arguments of the command line.
-
-  Raises:
-    UsageError: a flag is wrong, no table is named, or a name among the tables
-      is neither that of a table nor that of a run of this size.
-  """
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
@@ -123,19 +116,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class Job(NamedTuple):
-  """A job is a run to make.
-
-  Attributes:
-    run: the run.
-    probes: {field: value} of the `--mode=probe` that follows, {} for none.
-    archived: the archived run if only probes are missing, else None.
-    reason: why the run has to be made, as text.
-  """
+  """A run to make."""
 
   run: Run
-  probes: dict[str, Any]
-  archived: ArchivedRun | None
-  reason: str
+  probes: dict[str, Any]  # fields of the --mode=probe that follows; {}: none
+  archived: ArchivedRun | None  # if only probes are missing
+  reason: str  # why it has to be made
 
 
 def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
@@ -144,10 +130,6 @@ def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
 
   The probes are those of a table that has the run: of one in `names` or, if the
   run itself is named, of any; {} if none has probes.
-
-  Raises:
-    UsageError: a name is neither that of a table nor that of a run of this
-      size.
   """
   tables, selection = DATA["tables"], {}
   runs_by_table = {table: runs.runs_of(table, size) for table in tables}
@@ -169,8 +151,7 @@ def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
 
 def jobs_of(names: list[str], size: str, kept: Archive) -> list[Job]:
   """Returns the jobs that are left of some tables and single runs: those that
-  are not archived, were trained with another config, or lack their probes.
-  """
+  are not archived, were trained with another config, or lack their probes."""
   jobs = []
   for name, (run, probes) in select(names, size).items():
     old = kept.get(name)
@@ -188,9 +169,8 @@ def jobs_of(names: list[str], size: str, kept: Archive) -> list[Job]:
 
 
 def plan(jobs: list[Job]) -> str:
-  """Returns a line of text for each run to make, and a last one with their
-  number. A run's line has its name, why it has to be made, and how long it took
-  when docs/results was made, whatever --results is."""
+  """Returns a line of text for each run to make (why, and how long it took when
+  docs/results was made, whatever --results is), and one with their number."""
   kept, lines = archive.read_archive(RESULTS / "rows"), []
   for job in jobs:
     old, time_text = kept.get(job.run.name), "never timed"
@@ -207,18 +187,9 @@ def plan(jobs: list[Job]) -> str:
 def make(
   jobs: list[Job], root: pathlib.Path, results: pathlib.Path, parallel: int = 1
 ) -> None:
-  """Makes runs, each in the workdir `root`/NAME, and archives their rows and
-  figures in the folder `results`.
-
-  Args:
-    jobs: the jobs, which begin in this order.
-    root: the folder of the workdirs, absolute.
-    results: the folder of the archive's folder "rows".
-    parallel: how many runs are made at the same time, on the same devices.
-
-  Raises:
-    UsageError: a run failed; the others have been made all the same.
-  """
+  """Makes runs in this order, `parallel` at a time, each in the workdir
+  `root`/NAME (absolute), and archives rows and figures in the folder `results`.
+  UsageError says which failed, after the others have been made all the same."""
   commands, failures, made_here = {}, [], current_origin()
   if parallel > 1:  # each takes no more of a device's memory than it needs
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
@@ -254,20 +225,18 @@ def keep(
   made_here: dict[str, Any],
   seconds: float,
 ) -> None:
-  """Archives the rows and the figures of a run that was made.
-
-  Args:
-    job, workdir, results: as in `make`.
-    made_here: the fields of a header that `current_origin` returns.
-    seconds: how long the commands took.
-  """
+  """Archives a run that was made in `seconds`, with the rest of its header from
+  `current_origin`."""
   run, rows = job.run, []
   for file in ("results.jsonl", "probes.jsonl"):
     measured = records.read_results(workdir / file)
     # If a newer version tested or probed again, the file has rows of both.
     rows += [x for x in measured if x["version"] == measured[-1]["version"]]
   # Steps of an earlier call, which was interrupted, count too.
-  trained = sum(map(training_seconds, workdir.rglob("metrics.jsonl")))
+  trained = sum(
+    sum({row["step"]: row["seconds"] for row in records.read(log)}.values())
+    for log in workdir.rglob("metrics.jsonl")
+  )
   config = (workdir / "config.json").read_text(encoding="utf-8")
   header = made_here | {
     "run": run.name,
@@ -315,9 +284,6 @@ def check_runs(
 
   Each is made in the workdir `root`/NAME, from which a run that was interrupted
   resumes. If its rows agree, the workdir is removed.
-
-  Raises:
-    UsageError: a name is not that of an archived run, or a run fails.
   """
   known = {
     name: run
@@ -355,7 +321,7 @@ def check_runs(
 
 def differences_in_origin(header: dict[str, Any]) -> str:
   """Returns why rows made here may differ from archived ones with this header,
-  as text; "" if they must be equal to the last bit."""
+  or "" if they must be equal to the last bit."""
   now, reasons = current_origin(), []
   if header["machine"] != now["machine"]:
     reasons.append("another machine")
@@ -376,16 +342,12 @@ def differences_in_origin(header: dict[str, Any]) -> str:
 
 
 def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
-  """Returns a line of text for each difference between archived rows and
-  reproduced ones; rows of probes, and rows that are not archived, do not count.
+  """Returns a line of text for each difference of `new` rows from the archived
+  ones of all seeds; rows of probes, and those not archived, do not count.
 
-  Args:
-    old: the archived rows of all seeds.
-    new: the reproduced rows.
-    exact: whether every row must have the same value and number of samples, and
-      every certificate the same margin and rounding. If not, each
-      exact match alone must agree with those of all archived seeds under the
-      same conditions (`agrees`).
+  `exact` rows must have the same value and number of samples, and certificates
+  the same margin and rounding. If not, exact match alone must agree with that
+  of all archived seeds under the same conditions (`agrees`).
   """
   if not exact:
     old, new = records.of_metric(old, "em"), records.of_metric(new, "em")

@@ -9,26 +9,18 @@ import os
 # Proofs multiply small matrices, for which one thread is three times as fast.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def load(source, seed: int | None = None, stage: str = ""):
-  """Loads a trained model: one of the package, or that of a workdir.
+  """Loads a trained model: one that `lengthgen --mode=models` lists,
+  FOLDER/NAME of an exported one, or a workdir's.
 
-  Args:
-    source: a name that `lengthgen --mode=models` lists, the path FOLDER/NAME of
-      an exported model, or a workdir, whose last stage is loaded: of --mode=abc
-      the retrained model, finetuned if it was.
-    seed: one of the workdir's seeds; None takes the best by validation.
-    stage: of a workdir of --mode=abc "interpolate", "retrain" or "finetune".
-
-  Returns:
-    A LoadedModel: predict(texts), model (answers, exact_match, attention,
-    lines), config, certificate and data_sheet.
-
-  Raises:
-    UsageError: there is no such model, its files are damaged, nothing was
-      trained in the workdir, or not this seed or stage.
+  Of a workdir the last stage counts, or `stage` ("interpolate", "retrain" or
+  "finetune" of --mode=abc), and `seed`, by default the best by validation. A
+  LoadedModel has predict(texts), model (answers, exact_match, attention,
+  lines), config, certificate and data_sheet. UsageError says that there is no
+  such model, seed or stage, or that files are damaged.
   """
   from lengthgen_jax.pipelines import workdir
 

@@ -1,5 +1,4 @@
-"""How programs are compiled: the folder in which they are kept, and fast
-compilation without optimization."""
+"""The folder of compiled programs, and fast compilation on CPUs."""
 
 import functools
 import hashlib
@@ -16,15 +15,9 @@ Result = TypeVar("Result")
 
 
 def set_cache(folder: str) -> None:
-  """Sets the folder of JAX's compilation cache.
-
-  A folder that JAX has already, from JAX_COMPILATION_CACHE_DIR or an earlier
-  call, takes precedence.
-
-  Args:
-    folder: the folder, which may begin with ~; if it is "", or ~ and there is
-      no home folder, no cache is set.
-  """
+  """Sets the folder of JAX's compilation cache, unless JAX has one already,
+  from JAX_COMPILATION_CACHE_DIR or an earlier call; "" sets none, nor does ~
+  where there is no home folder."""
   folder = os.path.expanduser(folder)
   is_set = jax.config.values["jax_compilation_cache_dir"]
   if is_set or not folder or folder.startswith("~"):
@@ -46,11 +39,9 @@ def jit_unoptimized(
   *static_argnums: int,
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
   """Returns a decorator that jits functions whose calls take less time than
-  optimizing their programs would.
-
-  On a CPU they are compiled without LLVM's optimizations, in about a quarter of
-  the time. They must not be called inside another jitted function.
-  """
+  optimizing their programs would: on a CPU they are compiled without LLVM's
+  optimizations, in about a quarter of the time. They must not be called inside
+  another jitted function."""
 
   def decorate(
     function: Callable[Parameters, Result],

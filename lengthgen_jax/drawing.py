@@ -1,5 +1,4 @@
-"""This module lays out figures and writes them as PNGs; no other file imports
-matplotlib."""
+"""Layout of figures, and their PNGs; no other file imports matplotlib."""
 
 import math
 import pathlib
@@ -21,7 +20,6 @@ WIDTH = 14  # inches, the most of a figure: 1400 pixels
 
 STYLE = {
   "savefig.dpi": 100,
-  "savefig.bbox": "tight",
   "font.size": 8,
   "figure.titlesize": 10,
   "axes.titlesize": 8,
@@ -40,14 +38,9 @@ plt.rcParams.update(STYLE)
 def panels(
   count: int, width: float, height: float, columns: int = 0, **options: Any
 ) -> tuple[plt.Figure, list[plt.Axes]]:
-  """Returns a new figure no wider than WIDTH, and its panels row by row.
-
-  Args:
-    count: the number of panels.
-    width, height: the size of each with its labels, in inches.
-    columns: how many stand side by side; 0 for as many as there is room for.
-    **options: passed to plt.subplots.
-  """
+  """Returns a new figure no wider than WIDTH, and its panels row by row: each
+  of `width` by `height` inches with its labels, `columns` side by side (0: as
+  many as there is room for). Options are those of plt.subplots."""
   rows = math.ceil(count / (columns or max(int((WIDTH - 1) / width), 1)))
   columns = columns or math.ceil(count / rows)
   figure, axes = plt.subplots(
@@ -64,8 +57,7 @@ def panels(
 
 
 def save(figure: plt.Figure, path: pathlib.Path | str) -> pathlib.Path:
-  """Writes a figure as PNG, on the first of several hosts alone, closes it and
-  returns the path; missing folders are made."""
+  """Writes a figure as PNG, on the first host alone, and closes it."""
   path = pathlib.Path(path)
   if hosts.is_primary():
     path.parent.mkdir(parents=True, exist_ok=True)

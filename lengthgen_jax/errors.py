@@ -17,8 +17,7 @@ NO_SPACE = os.strerror(errno.ENOSPC)
 
 
 class UsageError(Exception):
-  """A UsageError names an invalid field or input, and what is valid, in one
-  line."""
+  """Names an invalid field or input, and what is valid, in one line."""
 
 
 class Interrupted(Exception):
@@ -29,7 +28,6 @@ class Parser(argparse.ArgumentParser):
   """An argument parser that reports a wrong command line in one line."""
 
   def error(self, message: str) -> NoReturn:
-    """Raises UsageError instead of printing the usage."""
     raise UsageError(message)
 
 
@@ -40,22 +38,14 @@ def check(condition: Any, message: str) -> None:
 
 
 def check_choice(field: str, value: Any, choices: Collection) -> None:
-  """Raises UsageError, which names the field, unless `value` is one of
-  `choices`."""
+  """Raises UsageError unless `value` is one of `choices`."""
   valid = ", ".join(map(str, choices))
   check(value in choices, f"{field}={value!r}: choose one of {valid}")
 
 
 def local_path(name: str, path: str | pathlib.Path) -> pathlib.Path:
-  """Returns a path that a person typed, with ~ expanded.
-
-  Args:
-    name: what the path is of, for messages: "--workdir".
-    path: the path.
-
-  Raises:
-    UsageError: it is a URL, or there is no home folder for ~.
-  """
+  """Returns the path that a person typed for `name`, like "--workdir", with ~
+  expanded; UsageError if it is a URL, or there is no home folder."""
   check(
     "://" not in str(path),
     f"{name}={path}: must be a local path; launch/tpu_vm.sh"
@@ -68,7 +58,7 @@ def local_path(name: str, path: str | pathlib.Path) -> pathlib.Path:
 
 
 def workdir_path(name: str, path: str | pathlib.Path) -> pathlib.Path:
-  """Returns what `local_path` does, of the path of a workdir."""
+  """Returns `local_path` of a workdir, if checkpoints can be read from it."""
   workdir = local_path(name, path)
   absolute = str(workdir.absolute())
   check(

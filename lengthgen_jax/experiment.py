@@ -1,8 +1,8 @@
-"""This module has the experiment: the tasks, data and model of one run."""
+"""The experiment: the tasks, data and model of one run."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,65 +16,76 @@ from lengthgen_jax.attention.lines import MAX_SEGMENTS
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
-from lengthgen_jax.models.transformer import SiteInputs, Transformer
+from lengthgen_jax.models.transformer import (
+  Biases,
+  Counts,
+  Inputs,
+  Transformer,
+)
 from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.tasks.task import Task, Width
 
 Widths = TypeVar("Widths", int, np.ndarray, jax.Array)  # one or many
 
 
+class SiteInputs(NamedTuple):
+  """What attention needs besides a batch, by site."""
+
+  biases: Biases
+  counts: Counts
+
+
+def model_inputs(batch: packing.Batch) -> tuple[Inputs, Inputs | None]:
+  """Returns the inputs of the decoder and the source, None in a decoder-only
+  model."""
+  inputs = Inputs(batch.inputs, batch.places, batch.keys, batch.rows)
+  if batch.source is None:
+    return inputs, None
+  places, keys = batch.source_places, batch.source_keys
+  assert places is not None and keys is not None
+  return inputs, Inputs(batch.source, places, keys, keys)
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-  """An Experiment has the tasks, data and model of a run, which training does
-  not change.
+  """The tasks, data and model of a run, which training does not change;
+  hashable, as a static argument of compiled functions."""
 
-  It is hashable: it is a static argument of compiled functions.
-
-  Attributes:
-    data: the data set of each output head, the main task's first.
-    model: the flax module.
-    bias: how the scaffold is added to attention scores.
-    step_specs: the gradient steps of a round.
-    validation: for every head, how many held-out examples of each bucket.
-    train_length: the longest length of training, as in configs: decimal digits
-      or items.
-    fixed_width: the width of all inputs under data.width=fixed; None where
-      longer inputs are wider.
-  """
-
+  # the data set of each output head, the main task's first
   data: tuple[dataset.Dataset, ...]
   model: Transformer
-  bias: scaffolds.BiasConfig
-  step_specs: tuple[dataset.StepSpec, ...]
+  bias: scaffolds.BiasConfig  # how the scaffold is added to attention scores
+  step_specs: tuple[dataset.StepSpec, ...]  # the gradient steps of a cycle
+  # for every head, the held-out examples of each bucket
   validation: tuple[dataset.Share, ...]
-  train_length: int
+  train_length: int  # the longest, as in configs: decimal digits or items
+  # of all inputs under data.width=fixed; None: longer ones are wider
   fixed_width: int | None
 
   @property
   def kind(self) -> str:
-    """Returns the model's family, "decoder_only" or "encoder_decoder"."""
+    """The model's family, "decoder_only" or "encoder_decoder"."""
     return self.model.kind
 
   @property
   def task(self) -> Task:
-    """Returns the main task."""
+    """The main task."""
     return self.data[0].task
 
   @property
   def heads(self) -> tuple[str, ...]:
-    """Returns the names of the heads, which are those of their tasks."""
+    """The names of the output heads, which are those of their tasks."""
     return tuple(data_set.task.name for data_set in self.data)
 
   @property
   def num_widths(self) -> int:
-    """Returns the number of widths that rounds of training take in turn; 1 if
-    operands are not padded."""
+    """The number of widths that cycles of training take in turn; 1 if operands
+    are not padded."""
     return max(len(self.data[0].widths), 1)
 
   @property
   def site_segments(self) -> dict[str, tuple[str, ...]]:
-    """Returns, by attention site, the names of the keys' segments; a segment's
-    number is its index."""
+    """By attention site, the names of the keys' segments, by number."""
     source = self.task.segments
     if self.kind == "decoder_only":
       return {"self": (*source, "target", "start")}
@@ -85,17 +96,11 @@ class Experiment:
   # Sizes.
 
   def width(self, lengths: Sequence[int], what: str, advice: str) -> Width:
-    """Returns the width that operands of these lengths are padded to.
+    """Returns the width that operands of these lengths, in the task's units,
+    are padded to; a UsageError if they do not fit, or the table of positions.
 
-    Args:
-      lengths: the length of every operand, in the task's units.
-      what: the operands in words, like "60 digits", for error messages.
-      advice: the end of an error message, in which {} is replaced by the
-        longest length that fits.
-
-    Raises:
-      UsageError: the operands do not fit, or the table of positions is too
-        small for them.
+    `what` are the operands in words, like "60 digits"; `advice` ends the
+    message, with the longest length that fits for {}.
     """
     if self.fixed_width is None:
       width = self.task.padded_width(lengths)
@@ -110,12 +115,8 @@ class Experiment:
     return width
 
   def test_width(self, length: int, arguments: tuple = ()) -> Width:
-    """Returns the width of tests of a length.
-
-    Args:
-      length: the length as in configs, in decimal digits or items.
-      arguments: further arguments of the test set.
-    """
+    """Returns the width of tests of a length as in configs, in decimal digits
+    or items; `arguments` are further ones of the test set."""
     lengths, what = self.task.operand_lengths(length, arguments), self.task.unit
     advice = "choose shorter ones or a larger data.fixed_width"
     return self.width(lengths, f"{length} {what}", advice)
@@ -153,8 +154,8 @@ class Experiment:
     }
 
   def check_scaffold(self, width: Width, scaffold: dict) -> None:
-    """Raises UsageError if matrices are too small for the main task's inputs
-    of a width."""
+    """Raises UsageError if matrices are too small for the main task's inputs of
+    a width."""
     matrices = {
       site: bias for site, bias in scaffold.items() if not bias.supports_sparse
     }
@@ -163,15 +164,10 @@ class Experiment:
       bias.check_size(site, *sizes[site])
 
   def check_positions(self, width: Width, what: str, start: int = 0) -> None:
-    """Checks that a table of positions has enough rows for a width.
+    """Raises UsageError if a table of positions has too few rows for a width.
 
-    Args:
-      width: what operands are padded to.
-      what: the operands in words, like "60 digits".
-      start: the greatest number that training adds to all places at random.
-
-    Raises:
-      UsageError: the table has too few rows.
+    `what` are the operands in words, like "60 digits"; `start` is the greatest
+    number that training adds to all places at random.
     """
     config = self.model.config.positions
     encoding = POSITIONS[config.kind]
@@ -201,14 +197,7 @@ class Experiment:
     held_out: bool = False,
   ) -> packing.Batch:
     """Draws a batch of a head's task: one part of a gradient step, or of a
-    validation if `held_out` is set.
-
-    Args:
-      key: the key of the draw; each head and bucket has a stream of its own.
-      head: the name of the head.
-      part: the bucket of lengths, and how many examples.
-      width_index: the index of the width, modulo their number.
-      held_out: whether the examples are those of validation.
+    validation if `held_out`. `width_index` counts modulo the number of widths.
     """
     index = self.heads.index(head)
     key = jax.random.fold_in(jax.random.fold_in(key, index), part.bucket)
@@ -225,8 +214,8 @@ class Experiment:
     scaffold: dict,
     arguments: tuple = (),
   ) -> packing.Batch:
-    """Returns the examples `index_B` of a test set at a length, each a function
-    of its index and the seed; `length` is counted as in `test_width`."""
+    """Returns the examples `index_B` of a test set at a length (`test_width`),
+    each a function of its index and the seed."""
     width = self.test_width(length, arguments)
     key = jax.random.fold_in(rng.stream(seed, "eval"), length)
     return dataset.test_batch(
@@ -250,8 +239,7 @@ class Experiment:
     bound: Width,
   ) -> packing.Batch:
     """Returns examples of the task's first test set, each a function of its
-    index and the key; arguments as in dataset.test_batch, so that `length` is
-    in the task's units."""
+    index and the key; `length` is in the task's units."""
     test_set = next(iter(self.task.test_sets))
     return dataset.test_batch(
       self.task, self.kind, test_set, key, index_B, length, width, bound, ()
@@ -260,13 +248,10 @@ class Experiment:
   # The model's inputs besides a batch.
 
   def supports_sparse(self, scaffold: dict) -> bool:
-    """Tells whether attention may leave out the keys that are on no line.
-
-    Then it computes no scores of these keys, except in transparent heads, which
-    see all keys. That is so if the model has no encoder layers, every site has
-    lines and at most MAX_SEGMENTS segments, closed cells are -inf, and the
-    position encoding adds nothing to the scores.
-    """
+    """Returns whether attention may leave out the keys that are on no line, and
+    computes no scores of them, except in transparent heads."""
+    # Every site must have lines, the closed cells of -inf, and not too many
+    # segments; encoders and encodings that add to scores have no sparse form.
     sites = {"self"} if self.kind == "decoder_only" else {"self", "cross"}
     return (
       self.bias.closed == CLOSED
@@ -302,15 +287,10 @@ class Experiment:
     sparse_plan: scaffolds.SparsePlan | None = None,
     noise: rng.Noise | None = None,
   ) -> SiteInputs:
-    """Returns what attention needs besides a batch: biases and counts by site.
+    """Returns what attention needs besides a batch, or some rows of one.
 
-    Args:
-      scaffold: one seed's lines or matrices by site.
-      batch: a Batch, or some rows of one.
-      decoding: whether outputs are decoded, so that later ones do not exist.
-      sparse_plan: the plan of attention along lines alone; None for dense
-        attention.
-      noise: the noise of training, which stretches the counts at random.
+    While `decoding` later outputs do not exist. Without a plan attention is
+    dense. Noise, of training, stretches the counts at random.
     """
     site_coordinates = {"self": (batch.rows, batch.keys)}
     if batch.source_keys is not None:
@@ -331,20 +311,17 @@ class Experiment:
   # The model.
 
   def init(self, seed: jax.Array | int, attempt: jax.Array | int = 0) -> dict:
-    """Returns random initial parameters, float32 at least.
-
-    Args:
-      seed: the seed of the run.
-      attempt: the number of the attempt to train it; each one has its own
-        parameters.
-    """
+    """Returns random initial parameters, float32 at least; each attempt to
+    train a seed has its own."""
     # Of this batch, a single example, only the shapes matter.
     share = self.step_specs[0][0]
     part = share.parts[0]._replace(count=1)
     batch = self.sample(jax.random.key(0), share.head, part)
     key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
-    site_inputs = self.site_inputs({}, batch)
-    params = self.model.init(key, batch, site_inputs, share.head)["params"]
+    (inputs, source), biases = model_inputs(batch), self.site_inputs({}, batch)
+    params = self.model.init(
+      key, inputs, biases.biases, source=source, counts=biases.counts
+    )["params"]
     dtype = jnp.promote_types(jnp.float32, self.model.config.dtype)
     return jax.tree.map(lambda x: x.astype(dtype), params)
 
@@ -357,38 +334,28 @@ class Experiment:
     noise: rng.Noise | None = None,
     sparse_plan: scaffolds.SparsePlan | None = None,
   ) -> tuple[jax.Array, dict]:
-    """Returns teacher-forced logits [B, T, V] and activations.
+    """Returns teacher-forced logits [B, T, V] and activations, by the names of
+    `Transformer`.
 
     With noise it runs as in training: with dropout, and with random positions
-    and temperature counts where the config has them. `sparse_plan` is as in
-    `site_inputs`.
+    and temperature counts where the config has them.
     """
-    site_inputs = self.site_inputs(
+    biases, counts = self.site_inputs(
       scaffold, batch, noise=noise, sparse_plan=sparse_plan
     )
+    inputs, source = model_inputs(batch)
     outputs: Any = self.model.apply(
-      {"params": params}, batch, site_inputs, head, noise
+      {"params": params},
+      inputs,
+      biases,
+      head,
+      source=source,
+      counts=counts,
+      noise=noise,
+      mutable=["intermediates"],
     )
-    return outputs
-
-  def activation_bytes(
-    self,
-    batch: packing.Batch,
-    scaffold: dict,
-    sparse_plan: scaffolds.SparsePlan | None = None,
-  ) -> int:
-    """Estimates the bytes of a decoder block's largest activations for one
-    example, at 4 bytes a number whatever model.dtype is: the attention weights
-    (along lines also the gathered keys and values, with gradients, but not the
-    weights of transparent heads), and the hidden layer of the MLP."""
-    config, rows = self.model.config, batch.inputs.shape[1]
-    # How many numbers each head has for a row.
-    row_size = max(rows, 0 if batch.source is None else batch.source.shape[1])
-    if sparse_plan is not None:
-      # For each line: the weight, the key, the value and both their gradients.
-      num_lines = max(lines.value.shape[-1] for lines in scaffold.values())
-      row_size = num_lines * (1 + 4 * config.head_dim)
-    return 4 * rows * (config.num_heads * row_size + config.mlp_dim)
+    logits, variables = outputs
+    return logits, variables["intermediates"]
 
   def matches(
     self,

@@ -18,7 +18,6 @@ _is_connected = False
 
 
 def is_multihost() -> bool:
-  """Returns whether the program runs in more than one process."""
   if not _is_connected:
     return False
   import jax
@@ -36,9 +35,8 @@ def is_primary() -> bool:
 
 
 def barrier(name: str) -> None:
-  """Waits until every process has reached the barrier of this name, so that
-  what the first one wrote before it is complete; nothing in a single process.
-  """
+  """Waits until every process is at the barrier of this name, so that what the
+  first one wrote before it is complete."""
   if is_multihost():
     from jax.experimental import multihost_utils
 
@@ -63,15 +61,10 @@ def connect(
   """Makes this process one of several; the standard output of all but the first
   is discarded.
 
-  Args:
-    coordinator: HOST:PORT of the first process; None where a TPU slice or SLURM
-      knows this and the next two.
-    processes: their number.
-    process: the index of this one, from 0.
-    timeout: seconds to wait for the others, after which JAX ends the program.
-
-  Raises:
-    UsageError: a value is missing or impossible, or JAX cannot connect.
+  `coordinator` is HOST:PORT of the first process, and `process` the index of
+  this one, from 0; with the number of processes they are None where a TPU slice
+  or SLURM knows them. After `timeout` seconds without the others JAX ends the
+  program.
   """
   if (coordinator, processes, process) != (None, None, None):
     if coordinator is None or processes is None or process is None:

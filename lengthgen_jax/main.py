@@ -16,7 +16,7 @@ import io
 import pathlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from absl import app, flags, logging
@@ -137,16 +137,9 @@ def run() -> None:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-  """Parses the command line.
-
-  If it is wrong, the program ends with one line and exit code 2.
-
-  Args:
-    argv: the program's name and its arguments.
-
-  Returns:
-    The program's name, and "field=value" for every config field that is set.
-  """
+  """Parses the command line; returns the program's name, and "field=value" for
+  every config field that is set. A wrong one ends the program with one line and
+  exit code 2."""
   try:
     flags.FLAGS.set_gnu_getopt()  # flags may stand behind other words
     _, *words = flags.FLAGS(argv, known_only=True)
@@ -160,12 +153,11 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def split_assignments(words: list[str]) -> tuple[list[str], list[str]]:
-  """Splits the words of a command line into those that set config fields, each
-  as "field=value", and all others.
+  """Splits the words of a command line into "field=value" for each config field
+  that is set, and all other words.
 
   A field is set by --config.field=value, --config.field value, and, if it is a
-  switch, --config.field or --noconfig.field. If it is set again, the last value
-  counts.
+  switch, --config.field or --noconfig.field; the last value counts.
   """
   values, others, words = {}, [], [*words]
   while words:
@@ -185,7 +177,7 @@ def split_assignments(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def fail(message: str, code: int) -> NoReturn:
-  """Prints a message of one line on standard error, and exits with a code."""
+  """Prints one line on standard error, and exits."""
   print(f"lengthgen: {message}", file=sys.stderr)
   sys.exit(code)
 
@@ -196,14 +188,15 @@ def main(argv: list[str]) -> None:
   The exit code is that of the mode (1 if --mode=predict has no answer to some
   input, else 0); 1 after an error; 143 where SIGTERM or a first Ctrl-C made a
   training or certification save and stop; and 130 after any other Ctrl-C.
-
-  Args:
-    argv: what `parse_flags` returned.
   """
   logging.set_verbosity(logging.FATAL)  # hides the notes of libraries
   try:
     config = chosen_config(argv[1:])
-    sys.exit(dispatch(_MODE.value, config, _path(_WORKDIR)))
+    with prepared(_MODE.value, config, _path(_WORKDIR)) as arguments:
+      exit_code = mode_function(_MODE.value)(*arguments)
+    if _MODE.value in WRITING_MODES and hosts.is_primary():
+      print(stopwatch.line())
+    sys.exit(exit_code)
   except UsageError as error:
     fail(str(error), 1)
   except Interrupted as stop:
@@ -220,32 +213,15 @@ def main(argv: list[str]) -> None:
 
 
 def _path(flag: flags.FlagHolder) -> pathlib.Path | None:
-  """Returns the path that a flag names; None if it names none.
-
-  Raises:
-    UsageError: it is no path that can be used.
-  """
+  """Returns the path that a flag names; None if it names none."""
   resolve = workdir_path if flag is _WORKDIR else local_path
   return resolve(f"--{flag.name}", flag.value) if flag.value else None
 
 
 def chosen_config(assignments: list[str]) -> ConfigDict | None:
   """Returns the config of --model, of --config, or that is saved in the
-  workdir, after the command line's changes; None if there is none.
-
-  Its field `overrides` lists the changes that results show beside the method:
-  those of the command line, and those that a saved config lists already.
-
-  Args:
-    assignments: "field=value" for every field that the command line sets.
-
-  Raises:
-    UsageError: the workdir has no path that can be used; --model is empty or
-      beside --config; there is no config for the assignments; a config cannot
-      be read; or a field that is set does not exist, has a value of another
-      type, has no effect with the other fields, or is one that the program
-      fills in.
-  """
+  workdir, after the command line's assignments "field=value"; None if there is
+  none."""
   model, spec, workdir = _MODEL.value, _CONFIG.value, _path(_WORKDIR)
   has_saved = workdir is not None and (workdir / "config.json").is_file()
   if model is None and spec is None and not has_saved:
@@ -274,27 +250,20 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
   return files.with_assignments(preset, assignments)
 
 
-def dispatch(
+@contextlib.contextmanager
+def prepared(
   mode: str, config: ConfigDict | None, workdir: pathlib.Path | None
-) -> int:
-  """Runs one mode; returns the exit code.
-
-  Args:
-    mode: one of MODES.
-    config: the config; None if neither the command line names one nor the
-      workdir has one.
-    workdir: the workdir; None if the command line does not name it.
-
-  Raises:
-    UsageError: a flag is missing, invalid or for another mode; the workdir
-      holds something else than the model's results; or the mode raised it.
-  """
+) -> Iterator[tuple]:
+  """Prepares the workdir and the devices for a mode, and yields the arguments
+  of its function; a workdir in which it writes is locked meanwhile."""
   check_flags(mode)
   if mode == "models":
-    return mode_function(mode)()
+    yield ()
+    return
   if mode == "config":
     check(config is not None, "--config is missing")
-    return mode_function(mode)(config)
+    yield (config,)
+    return
   model = config.pretrained if config is not None else ""
   folder = workdir or pathlib.Path(pathlib.Path(model).name)
   check(
@@ -319,34 +288,22 @@ def dispatch(
     "report": (_METRIC.value, _TASKS.value or (), _LENGTHS.value or ()),
   }
   connect_hosts(mode)
-  with lock(mode, folder):
+  with contextlib.ExitStack() as stack:
+    if mode in WRITING_MODES:
+      from lengthgen_jax.pipelines.workdir import lock
+
+      stack.enter_context(lock(folder))
     if config is not None and mode != "report":
       start_devices()
-    arguments = config, folder, *extra_arguments.get(mode, ())
-    exit_code = mode_function(mode)(*arguments)
-  if mode in WRITING_MODES and hosts.is_primary():
-    print(stopwatch.line())
-  return exit_code
-
-
-def lock(mode: str, folder: pathlib.Path) -> contextlib.AbstractContextManager:
-  """Returns a context that keeps other processes out of the workdir, if the
-  mode writes there."""
-  if mode not in WRITING_MODES:
-    return contextlib.nullcontext()
-  from lengthgen_jax.pipelines import workdir
-
-  return workdir.lock(folder)
+    yield config, folder, *extra_arguments.get(mode, ())
 
 
 def mode_function(mode: str) -> Callable[..., int]:
-  """Returns the function `run` of a mode, which returns the exit code."""
   return importlib.import_module(f"lengthgen_jax.pipelines.{mode}").run
 
 
 def check_flags(mode: str) -> None:
-  """Raises UsageError if a flag is for another mode, or --export_to is missing.
-  Other flags are checked where they are used."""
+  """Checks which mode flags are for, and that --export_to is there."""
   for flag, only_mode in (
     (_INPUT, "predict"),
     (_EXPORT_TO, "export"),
@@ -368,18 +325,8 @@ def check_flags(mode: str) -> None:
 def open_pretrained(
   mode: str, config: ConfigDict, folder: pathlib.Path, has_workdir: bool
 ) -> None:
-  """Checks that a mode can use a pretrained model, and prepares the workdir for
-  what the mode writes.
-
-  Args:
-    mode: one of MODES.
-    config: the config of the model.
-    folder: the workdir.
-    has_workdir: whether the command line names the workdir.
-
-  Raises:
-    UsageError: the mode cannot, or the workdir holds something else.
-  """
+  """Checks that a mode can use a pretrained model, and prepares the workdir, if
+  the mode writes rows or `has_workdir` says that one was named."""
   check(
     mode in PRETRAINED_MODES,
     f"--model={config.pretrained} is trained already: choose --mode="
@@ -388,17 +335,14 @@ def open_pretrained(
   from lengthgen_jax.pipelines import workdir
 
   if mode not in ("predict", "report"):  # these two write no rows
-    workdir.open_pretrained(config, folder)
+    workdir.open_workdir(config, folder, mode)
   elif has_workdir:
-    workdir.check_usable(folder, config.pretrained)
+    workdir.is_of(config, folder)
 
 
 def start_devices() -> None:
-  """Starts JAX's devices, before any work is done.
-
-  Raises:
-    UsageError: JAX_PLATFORMS names a kind of which none can be started.
-  """
+  """Starts JAX's devices, so that a wrong JAX_PLATFORMS is found before any
+  work."""
   import jax
 
   try:
@@ -413,11 +357,7 @@ def start_devices() -> None:
 
 
 def connect_hosts(mode: str) -> None:
-  """Connects this process to others under --multihost, for one of MODES.
-
-  Raises:
-    UsageError: a flag must not be set, is missing or has an invalid value.
-  """
+  """Connects this process to others under --multihost."""
   cluster = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
   if not _MULTIHOST.value:
     check(

@@ -1,5 +1,4 @@
-"""This module says where a result comes from: which machine, versions of the
-libraries and commit made it."""
+"""Where a result comes from: the machine, versions of libraries and commit."""
 
 import importlib.metadata
 import os
@@ -18,16 +17,9 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
 def describe(device_kind: str) -> dict[str, Any]:
-  """Returns the origin of what this process makes.
-
-  Args:
-    device_kind: JAX's name of the device, like "cpu".
-
-  Returns:
-    "machine": the processor, the number of cores and, if it is no CPU, the
-    device; "versions": {name: version} of this package, PACKAGES and Python;
-    "commit": see `commit`.
-  """
+  """Returns the origin of what this process makes: "machine" (the processor,
+  its cores and, unless JAX calls it "cpu", the device), "versions" ({name:
+  version} of this package, PACKAGES and Python) and "commit"."""
   path = pathlib.Path("/proc/cpuinfo")
   is_linux = path.exists()
   text = path.read_text(encoding="utf-8") if is_linux else ""
@@ -59,14 +51,7 @@ def commit() -> str:
 
 
 def git(*words: str) -> subprocess.CompletedProcess[str] | None:
-  """Runs git in the repository, without an error if git fails.
-
-  Args:
-    *words: the arguments of git.
-
-  Returns:
-    The finished process; None if git is not installed.
-  """
+  """Runs git in the repository, though it may fail; None if there is no git."""
   command = ["git", "-C", str(REPOSITORY), *words]
   try:
     return subprocess.run(command, capture_output=True, encoding="utf-8")

@@ -8,11 +8,9 @@ encodings, temperatures and normalizers. A workdir remembers the files that
 registered what it was trained with, and runs them again when it is read
 (docs/extending.md).
 
-Every function returns the thing that it registers, and raises UsageError, one
-line, for a name that is no identifier or that the package or another file has
-registered, and for a thing of another type, or without the attributes or
-parameters that are required. The file that registered a name may register it
-again.
+Every function returns what it registers. It raises UsageError for a name that
+is no identifier, or that the package or another file has registered, and for a
+thing of another type, or without required attributes or parameters.
 """
 
 from collections.abc import Callable
@@ -36,13 +34,8 @@ def task(task_class: type[Task]) -> type[Task]:
 
 
 def hint(main: str, name: str, task_class: type[Task]) -> type[Task]:
-  """Registers a hint, an auxiliary task, for config.hints=(name,).
-
-  Args:
-    main: the name of the registered task that it is a hint for.
-    name: the name of the hint.
-    task_class: the hint, a task with the tokens of the main one.
-  """
+  """Registers a hint, an auxiliary task with the tokens of the registered task
+  `main`, for config.hints=(name,)."""
   check_choice("register: hint of", main, TASKS)
   if main not in HINTS:
     HINTS[main] = Registry(f"hint of {main}", {}, check_task)
@@ -59,19 +52,16 @@ def position_encoding(
 def bias(name: str, function: Callable) -> Callable:
   """Registers an attention bias, for bias.kind.
 
-  Args:
-    name: the name of the bias.
-    function: takes the config's section `bias` and a ScaffoldSpec, which says
-      what the model and the task require, and returns the scaffold: a dict from
-      attention sites to SiteLines or SiteMatrix, with a leading axis of seeds,
-      or of 1 if all seeds share it.
+  The function takes the config's section `bias` and a ScaffoldSpec (what the
+  model and the task require), and returns the scaffold: {attention site:
+  SiteLines or SiteMatrix}, with a leading axis of seeds, or of 1 if all share
+  it.
   """
   return BIASES.register(name, function)
 
 
 def temperature(name: str, temperature: Temperature) -> Temperature:
-  """Registers a temperature, which attention scores are multiplied by, for
-  temperature.kind."""
+  """Registers a factor on attention scores, for temperature.kind."""
   return TEMPERATURES.register(name, temperature)
 
 

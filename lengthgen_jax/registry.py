@@ -1,5 +1,4 @@
-"""A registry has the things of one kind by name, such as all tasks; users add
-theirs to it."""
+"""Registries: the things of one kind by name; users add theirs."""
 
 import inspect
 import os
@@ -30,21 +29,21 @@ class Registry(dict):
     things: dict[str, Any],
     check_entry: Callable[[str, Any], None],
   ):
-    """Registers the package's own things, which are not checked."""
+    """Registers the package's own things, which are not checked.
+
+    `kind` says what they are in messages ("task"); check_entry(name, thing)
+    raises UsageError for a thing of another type, or that lacks an attribute or
+    a parameter.
+    """
     super().__init__(things)
     self.kind, self.check_entry = kind, check_entry
+    # The files that registered users' things, by name.
     self.origins: dict[str, str] = {}
     REGISTRIES.append(self)
 
   def register(self, name: str, thing: Any) -> Any:
-    """Adds a thing and returns it.
-
-    The file that registered a name may register it again.
-
-    Raises:
-      UsageError: the name is no identifier, or another file or the package has
-        registered it already; or `check_entry` refuses the thing.
-    """
+    """Adds a thing and returns it; UsageError if the name is no identifier or
+    is taken, but the file that registered it may register it again."""
     path = caller_file()
     check(
       isinstance(name, str) and name.isidentifier(),
@@ -62,18 +61,8 @@ class Registry(dict):
 
 
 def check_arguments(what: str, function: Callable | None, *names: str) -> None:
-  """Checks that a function takes the positional arguments it will be given.
-
-  Args:
-    what: what the function is, for the message: "bias 'mine'".
-    function: the function; None, like anything else that cannot be called, is
-      refused.
-    *names: the names of the arguments, for the message; their number counts.
-
-  Raises:
-    UsageError: it is no function, has no signature, or takes another number of
-      arguments.
-  """
+  """Checks that a function takes as many positional arguments as there are
+  `names`; `what` is the function in messages ("bias 'mine'")."""
   if not callable(function):
     raise UsageError(f"register: {what} is no function")
   try:
@@ -88,17 +77,9 @@ def check_arguments(what: str, function: Callable | None, *names: str) -> None:
 
 
 def check_methods(what: str, subclass: type, base: type) -> None:
-  """Checks that the methods of a subclass have the parameters of its base's.
-
-  Args:
-    what: what the subclass is, for the message: "task 'mine'".
-    subclass: the class that a user registers.
-    base: the class of the package that says which methods there are.
-
-  Raises:
-    UsageError: a public method cannot be called with the names of the
-      parameters that it has in `base`.
-  """
+  """Checks that the public methods of a user's subclass can be called with the
+  names of the parameters that they have in `base`; `what` is the subclass in
+  messages ("task 'mine'")."""
   for name, method in vars(base).items():
     if name.startswith("_") or not inspect.isfunction(method):
       continue
@@ -112,7 +93,6 @@ def check_methods(what: str, subclass: type, base: type) -> None:
 
 
 def can_bind(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
-  """Returns whether a function of this signature takes these arguments."""
   try:
     signature.bind(*args, **kwargs)
   except TypeError:
@@ -137,15 +117,8 @@ def caller_file() -> str:
 
 
 def run_file(path: str, what: str) -> None:
-  """Runs a Python file, so that it registers what it has.
-
-  Args:
-    path: the path of the file.
-    what: the beginning of an error message, before the path.
-
-  Raises:
-    UsageError: there is no such file, it fails, or registers what is refused.
-  """
+  """Runs a Python file, so that it registers what it has; `what` begins the
+  message of its UsageError, before the path."""
   import runpy
 
   try:

@@ -1,4 +1,4 @@
-"""This module makes random keys, and the noise of training from them.
+"""Random keys, and the noise of training.
 
 The key of a step is jax.random.fold_in(stream(seed, name), step). Which numbers
 a key stands for is fixed here, whatever the environment says (JAX_...), because
@@ -19,8 +19,7 @@ jax.config.update("jax_random_seed_offset", 0)
 
 
 def stream(seed: jax.Array | int, name: str) -> jax.Array:
-  """Returns the key of a seed's stream, like "init", "data", "dropout" or
-  "eval"."""
+  """Returns the key of a seed's stream, like "init", "data" or "eval"."""
   return _fold_in_name(jax.random.key(seed), name)
 
 
@@ -29,18 +28,14 @@ def _fold_in_name(key: jax.Array, name: str) -> jax.Array:
 
 
 class Noise(NamedTuple):
-  """Noise is what training draws beside a batch's examples, as for dropout.
+  """What training draws beside a batch's examples, as for dropout.
 
   The noise of an example is a function of the key and of its index: the same in
   the whole batch and in any part of it.
-
-  Attributes:
-    key: the key of the batch.
-    index: [B] int32, the indices of these examples in the whole batch.
   """
 
-  key: jax.Array
-  index: jax.Array
+  key: jax.Array  # of the batch
+  index: jax.Array  # [B] int32, places of these examples in the whole batch
 
   def fold_in(self, name: str) -> "Noise":
     """Returns independent noise for the same examples, by name."""
@@ -72,11 +67,9 @@ class Noise(NamedTuple):
 
 
 def _hash(x: jax.Array) -> jax.Array:
-  """Returns a hash of 32-bit words: a bijection in which every bit of x affects
-  every bit of the result.
-
-  C. Wellons, "Prospecting for hash functions", 2018: lowbias32.
-  """
+  """Returns a hash of 32-bit words, lowbias32 (C. Wellons, "Prospecting for
+  hash functions", 2018): a bijection in which every bit of x affects every bit
+  of the result."""
   x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
   x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
   return x ^ (x >> 16)

@@ -1,11 +1,8 @@
 """All sections of a config: every field with its default, meaning and valid
 values.
 
-A section is made of what the config has, and refuses a value that is not valid
-by a UsageError that names the field. The sections of tasks are the tasks
-themselves. Rooms whose objects need more than a section extend it.
-
-Here are the names that are fixed; those that users may add to, like
+A section refuses an invalid value by a UsageError that names the field. The
+sections of tasks are the tasks themselves. Names that users may add to, like
 positions.kind, are checked where the registries are known (config/fields.py).
 """
 
@@ -30,8 +27,7 @@ INT32 = (1 << 31) - 1
 
 
 class Range(NamedTuple):
-  """A Range has the numbers from `low` to `high`, but for those in `but`;
-  `text` says so in a message."""
+  """The numbers from `low` to `high` without `but`; `text` says so."""
 
   text: str
   low: float = -math.inf
@@ -61,8 +57,8 @@ EmptyHeads = Literal["closed", "transparent"]
 
 
 def check_value(name: str, value: Any, hint: Any) -> None:
-  """Raises UsageError, which names the field, unless a value is one of its type
-  annotation: of a Literal, or in every Range that it is annotated with."""
+  """Raises UsageError, which names the field, unless a value is one of its
+  annotation: of a Literal, or in every Range."""
   kind, *rules = get_args(hint) if get_origin(hint) is Annotated else (hint,)
   values = value if isinstance(value, tuple) else (value,)
   if get_origin(kind) is Literal:
@@ -84,13 +80,9 @@ _hints = functools.cache(functools.partial(get_type_hints, include_extras=True))
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-  """A Section is the base class of sections, which checks every field.
+  """The base class of sections, which checks every field."""
 
-  Attributes:
-    section: the name of the section in the config, that of the class.
-  """
-
-  section: ClassVar[str] = ""
+  section: ClassVar[str] = ""  # its name in the config, that of the class
 
   def __init_subclass__(cls):
     if cls.__base__ is Section and "section" not in vars(cls):
@@ -108,11 +100,8 @@ class Section:
 
   @classmethod
   def of(cls, values: Any) -> Self:
-    """Returns the section that a mapping of all its values describes.
-
-    Raises:
-      UsageError: a field is absent, or a value is not valid.
-    """
+    """Returns the section that a mapping of all its values describes;
+    UsageError names a field that is absent or not valid."""
     fields = {}
     for field in dataclasses.fields(cls):
       check(
@@ -479,7 +468,7 @@ class Probe(Section):
   causal_length: CountOrNone = 0
   # whether the best seed is trained again without each line of its bias
   retrain: bool = False
-  # activations that are saved for the inputs, like decoder.blocks.0.before_mlp
+  # activations that are saved for the inputs, like decoder_0.before_mlp
   activations: tuple[str, ...] = ()
   # chunks of training between probes during training; 0 = none
   every: CountOrNone = 0

@@ -1,4 +1,4 @@
-"""The stopwatch says in one line where the time of a command went."""
+"""Where the time of a command went, in one line."""
 
 import contextlib
 import time
@@ -19,8 +19,8 @@ def _add_elapsed() -> None:
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-  """Counts the seconds inside the context, or the decorated function, for the
-  phase of this name, except those of a phase inside it."""
+  """Counts the seconds inside the context, or the decorated function, for this
+  phase, except those of a phase inside it."""
   _add_elapsed()
   _open_phases.append(name)
   try:

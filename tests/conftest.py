@@ -53,22 +53,12 @@ plt.rcParams.update({"savefig.dpi": 40, "savefig.bbox": None})
 LONGEST = (
   "abc",
   "checker",
-  "pretrained",
   "golden",
-  "hosts",
-  "evaluation",
-  "papers",
-  "mesh",
   "register",
-  "certify",
-  "test_sets",
-  "probe",
-  "stream",
-  "measures",
-  "construction",
-  "card",
+  "evaluation",
+  "hosts",
+  "mesh",
   "models",
-  "optimizer",
 )
 
 
@@ -120,12 +110,6 @@ def _compiled_programs_are_freed():
   if resident_bytes() > MEMORY:
     jax.clear_caches()
     collect_garbage()
-
-
-@pytest.fixture
-def tiny_config():
-  """Returns the config of `trained`, which a test may change."""
-  return get_config()
 
 
 @pytest.fixture(scope="session")

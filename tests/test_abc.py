@@ -7,7 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from command import TINY, changed, inside, refusal, refused, refuses
+from command import TINY, changed, inside, refused, refuses
 
 import lengthgen_jax
 from lengthgen_jax.attention.biases import file
@@ -70,7 +70,7 @@ def whole(_is_never_hopeless, tmp_path_factory):
 
 def finals(workdir):
   """Parameters of the seeds after all that was trained."""
-  models = workdirs.final_models(files.saved_config(workdir), workdir)
+  models = workdirs.load_stage(files.saved_config(workdir), workdir).models
   return {model.seed: model.params for model in models}
 
 
@@ -86,12 +86,9 @@ class Killed(BaseException):
   """What no code of ours catches."""
 
 
-CHUNKS = {"interpolate": "50", "retrain": "20", "finetune_1": "20"}  # steps
-
-
 def kill_at(stage: str, patch, workdir) -> None:
-  """Makes the next run end in a stage: at its first checkpoint, before
-  bias.npz is written, or before the figures are drawn."""
+  """Makes the next run end in a stage: at its first checkpoint, or before
+  bias.npz is written."""
 
   def killed(*arguments, **options):
     raise Killed
@@ -106,8 +103,6 @@ def kill_at(stage: str, patch, workdir) -> None:
 
   if stage == "calibrate":
     patch.setattr(file, "save", killed)
-  elif stage == "evaluate":
-    patch.setattr(figures, "draw", killed)
   else:
     patch.setattr(checkpoint.Checkpoints, "save", save_once)
 
@@ -122,24 +117,18 @@ def undrawn(monkeypatch):
 
 def test_killed_in_each_stage_it_ends_the_same(whole, undrawn, tmp_path):
   workdir = tmp_path / "killed"
+  shutil.copytree(whole[0] / "interpolate", workdir / "interpolate")
   arguments = (*PIPELINE, f"--workdir={workdir}")
-  for stage in (
-    "interpolate",
-    "calibrate",
-    "retrain",
-    "finetune_1",
-    "evaluate",
-  ):
+  for stage in ("calibrate", "retrain", "finetune_1"):
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
       kill_at(stage, patch, workdir)
       inside(*arguments)
-    if stage in CHUNKS:
-      (first,) = (workdir / stage / "checkpoints").iterdir()
-      assert first.name == CHUNKS[stage]
-    is_calibrated = stage not in ("interpolate", "calibrate")
-    assert workdirs.bias_path(workdir).exists() == is_calibrated
     if stage == "calibrate":
       assert (workdir / "calibrate" / "attention.npz").exists()
+    else:
+      (first,) = (workdir / stage / "checkpoints").iterdir()
+      assert first.name == "20"
+    assert workdirs.bias_path(workdir).exists() == (stage != "calibrate")
   done = inside(*arguments)
   assert done.returncode == 0, done.stderr
   equal(finals(workdir), finals(whole[0]))
@@ -169,9 +158,6 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
     row["config_hash"] for row in later
   }
   assert re.search(r"^abc .*\(retrain\) +equal +1 ", done.stdout, re.M)
-  assert "training: interpolation" in done.stdout
-  last_line = done.stdout.splitlines()[-1]
-  assert re.fullmatch(r"time: \d+ s = other \d+( \+ \w+ \d+)+", last_line)
   names = ["successor_em_by_length"]
   names += [
     f"{what}_{site}"
@@ -182,10 +168,7 @@ def test_pipeline_leaves_rows_figures_and_a_bias(whole):
     path = workdir / "figures" / f"{name}.png"
     assert path.stat().st_size > 1000 and str(path) in done.stdout
   arrays, meta = file.read(workdirs.bias_path(workdir))
-  assert meta["seeds"] == [0, 1]
-  assert meta["conditions"] == [[3, 1], [4, 2]]
-  assert arrays["cross_segment"].shape[:3] == (2, 1, 2)  # seed, layer, head
-  assert arrays["cross_valid"].any()
+  assert meta["seeds"] == [0, 1] and arrays["cross_valid"].any()
 
 
 def test_certificates_are_rows_and_models_are_finetuned_on_what_fails(whole):
@@ -201,7 +184,7 @@ def test_certificates_are_rows_and_models_are_finetuned_on_what_fails(whole):
     assert row["value"] == 0 and row["n"] > 100 and row["margin"] < 0
     assert row["length"] is None and row["lower_bound"] is None
   steps = [row["step"] for row in certified if row["stage"] == "finetune"]
-  assert sorted(steps) == [60, 60, 100, 100, 140, 140]
+  assert sorted(steps) == [100, 100, 140, 140]
   for seed, inputs in first.items():
     assert inputs["failing"]
     assert all(len(text) <= 2 for text in inputs["failing"] + inputs["thin"])
@@ -216,25 +199,6 @@ def test_certificates_are_rows_and_models_are_finetuned_on_what_fails(whole):
     assert f"the shortest: {wrong[0]}" in done.stdout
   figure = workdir / "figures" / "margins.png"
   assert figure.stat().st_size > 1000
-
-
-def test_a_seed_that_finetuning_has_not_mended_stays_as_it_was(whole, tmp_path):
-  workdir = tmp_path / "copy"
-  shutil.copytree(whole[0], workdir)
-  assert "seeds 0, 1 are still wrong after all rounds" in whole[1].stderr
-  path = workdir / "still_wrong.json"
-  assert json.loads(path.read_text()) == [0, 1]
-  stages = workdirs.trained_stages(files.saved_config(workdir), workdir)
-  first, last = (
-    {model.seed: model for model in runs.load(run, "last")}
-    for run in (stages[-1].runs[0], stages[-1].runs[-1])
-  )
-  equal(finals(workdir), {seed: first[seed].params for seed in (0, 1)})
-  path.write_text("[0]")
-  equal(finals(workdir), {0: first[0].params, 1: last[1].params})
-  assert [model.step for model in stages[-1].models] == [60, 60]
-  path.unlink()
-  equal(finals(workdir), {seed: last[seed].params for seed in (0, 1)})
 
 
 def test_certifying_again_keeps_rows_and_names_other_parameters(
@@ -259,22 +223,17 @@ def test_certifying_again_keeps_rows_and_names_other_parameters(
   ]
   records.write(workdir / "results.jsonl", rows)
   evaluated = inside("--mode=evaluate", f"--workdir={workdir}")
-  assert "has no certificate that holds for seed" in evaluated.stderr
   lines = evaluated.stdout.splitlines()
   assert not any("∀" in line for line in lines if line.startswith("abc "))
 
 
 def test_modes_read_the_retrained_model(whole):
   workdir, _ = whole
-  predicted = inside(
-    "--mode=predict", f"--workdir={workdir}", text="12\nx\n12345678\n"
-  )
-  assert len(predicted.stdout.splitlines()) == 3
+  predicted = inside("--mode=predict", f"--workdir={workdir}", text="12\nx\n")
   assert predicted.stdout.splitlines()[1].startswith("error: ")
-  assert "step 60 " in predicted.stderr and predicted.returncode == 1
+  assert "step 140 " in predicted.stderr and predicted.returncode == 1
   model = lengthgen_jax.load(workdir).model
-  assert model.step == 60
-  assert model.answers(["12", "x", "12345678"]) == predicted.stdout.splitlines()
+  assert model.step == 140
   equal(model.params, finals(workdir)[model.seed])
   first = lengthgen_jax.load(workdir, model.seed, stage="interpolate")
   assert not first.model.lines and first.config.bias.kind == "none"
@@ -283,29 +242,6 @@ def test_modes_read_the_retrained_model(whole):
   arrays, meta = file.read(workdirs.bias_path(workdir))
   intercept = arrays["cross_intercept"][meta["seeds"].index(model.seed)]
   equal(model.lines["cross"].intercept, intercept)
-  before = records.read(workdir / "results.jsonl")
-  again = inside("--mode=evaluate", f"--workdir={workdir}")
-  assert again.returncode == 0, again.stderr
-  assert "abc" in again.stdout and "(retrain)" in again.stdout
-  after = records.read(workdir / "results.jsonl")
-  assert len(after) == len(before)
-
-
-def test_nothing_is_overwritten_by_a_mistake(whole):
-  """Of another config, or another mode."""
-  workdir, _ = whole
-  before = (workdir / "config.json").read_bytes()
-  same_workdir = f"--workdir={workdir}"
-  line = refusal(
-    inside(*PIPELINE, "--config.calibration.kappa=3.0", same_workdir)
-  )
-  assert "calibration.kappa=3.0 but 1.0" in line
-  line = refusal(inside(*PIPELINE[1:], "--mode=train", same_workdir))
-  assert "holds a run of --mode=abc" in line
-  line = refusal(inside("--mode=calibrate", same_workdir))
-  assert "--mode=abc calibrates by itself" in line
-  assert (workdir / "config.json").read_bytes() == before
-  assert not (workdir / "checkpoints").exists()
 
 
 # Seeds that drop out.
@@ -326,7 +262,7 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
   em = {model.seed: model.em for model in runs.load(run, "best")}
   worse, better = sorted(em, key=em.get)
   assert em[worse] < em[better]
-  states = loop.load(workdirs.retraining_stage(ready, whole[0])[1], "last")
+  states = loop.load(workdirs.retraining(ready, whole[0])[1], "last")
   train = loop.train
 
   def trained(run, initial=None):
@@ -340,7 +276,8 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
 
   monkeypatch.setattr(loop, "train", trained)
   middle = (em[worse] + em[better]) / 2
-  config = again(whole, tmp_path, f"abc.min_exact_match={middle}")
+  fields = f"abc.min_exact_match={middle}", "finetune.rounds=0"
+  config = again(whole, tmp_path, *fields)
   (tmp_path / "retrain").mkdir()
   shutil.copy(whole[0] / "retrain" / "metrics.jsonl", tmp_path / "retrain")
   assert abc.run(config, tmp_path) == 0
@@ -354,8 +291,6 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
   assert {row["seeds_asked"] for row in later} == {2}
   assert re.search(r"\(retrain\).*each, 1 of 2 seeds", printed.out)
   assert not re.search(r"^vanilla.* of 2 seeds", printed.out, re.M)
-  report = inside("--mode=report", f"--workdir={tmp_path}")
-  assert re.search(r"\| abc.*\| 1 of 2 \|", report.stdout), report
 
 
 def test_seed_without_a_line_is_dropped_by_name(
@@ -416,17 +351,11 @@ def test_no_seed_that_interpolates_is_an_error(whole, tmp_path):
   ("assignment", "words"),
   [
     ("calibration.lengths=(2,)", "name two or more, like (1, 2)"),
-    ("calibration.rule='magic'", "zscore, mass"),
     ("calibration.lengths=(9,)", "data.train_length=2"),
-    ("retrain.start='warm'", "fresh, interpolated"),
     ("retrain.start='interpolated'", "same model"),
-    ("retrain.data.shortest=3", "retrain.*: data: wanted shortest"),
     ("retrain.model.num_heads=3", "retrain.*: model.num_heads=3"),
-    ("retrain.train.batch_size=0", "retrain.*: train.batch_size=0"),
-    ("retrain.train.learning_rate=1e999", "learning_rate=inf"),
     ("abc.example='12a'", "abc.example: '12a'"),
     ("retrain.model.num_heads=4", "choose 2, as there"),
-    ("retrain.model.kind='decoder_only'", "retrain.model.kind='decoder_only'"),
   ],
 )
 def test_mistakes_show_before_any_training(assignment, words, tmp_path):
@@ -444,13 +373,6 @@ def test_the_second_stage_has_at_least_as_many_layers_as_the_first():
   abc.check_config(config)
 
 
-def test_no_line_is_measured_by_a_multiple_of_mean_scores():
-  fields = "calibration.quantity='scores'", "calibration.rule='mass'"
-  config = changed(*fields, preset="successor,abc")
-  with pytest.raises(UsageError, match="calibration.rule='mass' is for"):
-    abc.check_config(config)
-
-
 def test_an_example_that_does_not_fit_shows_before_any_training():
   config = changed(preset="successor,abc,fixed")
   config.abc.example = "1" * 60
@@ -458,49 +380,16 @@ def test_an_example_that_does_not_fit_shows_before_any_training():
   config.abc.example = "1" * 61
   with pytest.raises(UsageError, match="abc.example: 61 digits .* at most 60"):
     abc.check_config(config)
-  config = changed(preset="parity,abc,fixed")
-  config.abc.example = "1" * 300
-  with pytest.raises(UsageError, match="abc.example: 300 bits .* at most 200"):
-    abc.check_config(config)
 
 
-def test_a_leak_that_the_second_stage_refuses_shows_before_any_training(
-  tmp_path,
-):
-  fields = ("positions.kind='alibi'", "retrain.positions.kind='alibi'")
-  config = changed(*SMALL, *fields, preset="successor,abc")
-  abc.check_config(config)
-  config.bias.allow_leak = True
-  line = refused("abc", config, tmp_path / "run")
-  assert "in the second stage, retrain.*: bias.allow_leak" in line
-
-
-def test_interpolated_start_cannot_start_again(tmp_path):
-  same = (
-    "retrain.start='interpolated'",
-    "retrain.model.dropout_rate=0.02",
-    "retrain.positions.kind='coordinates'",
-  )
-  config = changed(*SMALL, *same, preset="successor,abc")
-  abc.check_config(config)
-  config.retrain.train.restarts = 1
-  line = refused("abc", config, tmp_path / "run")
-  assert "set retrain.train.restarts=0" in line
-
-
-def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
-  tmp_path, monkeypatch
-):
-  refuse = lambda *_: "a head is open to every key"
-  monkeypatch.setattr(certify, "refusal", refuse)
-  workdir = tmp_path / "run"
+def test_a_decoder_only_pipeline_without_certificates(undrawn, tmp_path):
+  """Whose second stage has one layer more than the first."""
   done = inside(
     "--mode=abc",
-    f"{TINY}:addition,abc",
-    f"--workdir={workdir}",
-    "--config.model.kind=decoder_only",
-    "--config.positions.kind=coordinates",
+    f"{TINY}:addition,abc,decoder_only",
+    f"--workdir={tmp_path / 'run'}",
     "--config.retrain.model.num_decoder_layers=2",
+    "--config.finetune.rounds=0",
     "--config.seeds=(0,)",
     "--config.train.chunk=20",
     "--config.train.steps=20",
@@ -509,7 +398,6 @@ def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
     "--config.train.restarts=0",
     "--config.retrain.train.restarts=0",
     "--config.calibration.samples=64",
-    "--config.calibration.self_directions=(-1,0,1)",
     "--config.eval.lengths=(4,)",
     # Nothing is learned in so few steps: let every line pass.
     "--config.abc.min_exact_match=0.0",
@@ -518,13 +406,12 @@ def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
     "--config.calibration.min_share=0.0",
   )
   assert done.returncode == 0, done.stderr
-  assert "no certificate: a head is open to every key" in done.stderr
+  assert "not proved: a head is open to every key" in done.stdout
   assert "(retrain)" in done.stdout and "(certify)" not in done.stdout
-  assert not (workdir / "certificate.json").exists()
-  rows = records.read(workdir / "results.jsonl")
+  rows = rows_of(tmp_path / "run")
   assert {row["family"] for row in rows} == {"decoder_only"}
   assert {row["stage"] for row in rows} == {"interpolate", "retrain"}
-  arrays, meta = file.read(workdirs.bias_path(workdir))
+  arrays, meta = file.read(workdirs.bias_path(tmp_path / "run"))
   assert list(meta["sites"]) == ["self"]
   # Among all lines there are both operands' own digits.
   valid = arrays["self_valid"]
@@ -535,6 +422,3 @@ def test_decoder_only_pipeline_ends_though_it_cannot_be_certified(
   names = meta["sites"]["self"]
   for operand in "ab":
     assert (names.index(operand), RIGHT, 1, 0) in lines
-  assert set(lengthgen_jax.load(workdir).model.lines) == {"self"}
-  for name in ("bias_self", "attention_mean_self", "attention_example_self"):
-    assert (workdir / "figures" / f"{name}.png").exists()

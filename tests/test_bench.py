@@ -40,23 +40,6 @@ def test_matrix_products_are_counted_as_often_as_they_are_taken():
   assert compiled.cost_analysis()["flops"] == FLOPS  # as XLA counts
 
 
-def test_the_median_of_the_calls_after_the_first_counts(monkeypatch):
-  now, seconds = [0.0], iter((90.0, 4.0, 50.0, 2.0, 7.0))
-
-  def call():
-    now[0] += next(seconds)
-
-  monkeypatch.setattr(bench.time, "perf_counter", lambda: now[0])
-  row = bench.measure(bench.Case("name", call, 2, rows=10, flops=1e9), 3)
-  assert row["first_call"] == 90.0 and row["seconds"] == 2.0  # of 4, 50, 2
-  # ms, rows and GFLOP a second, percent of 1 GFLOP/s, the first call
-  assert bench.table_line(row, 1e9).split()[1:] == (
-    ["2000", "2.5", "0.25", "25", "90"]
-  )
-  row = bench.measure(bench.Case("name", call, once=True), 3)
-  assert row["seconds"] == 7.0
-
-
 def test_one_command_times_what_its_config_does(tmp_path, monkeypatch):
   proofs = []
   monkeypatch.setattr(checker, "prove_file", proofs.append)
@@ -85,11 +68,3 @@ def test_one_command_times_what_its_config_does(tmp_path, monkeypatch):
   assert step["rows"] == config.train.batch_size * rows
   assert [row["rows"] for row in tests[1::2]] == [6, 8]  # digits, slack, `&`
   assert len(proofs) == 1 and proof["seconds"] > 0
-
-
-def test_a_workdir_that_is_a_file_is_refused_before_anything_is_timed(tmp_path):
-  path = tmp_path / "file"
-  path.touch()
-  assert "cannot write there" in command.refused(
-    "bench", command.get_config(), path
-  )

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from command import REPOSITORY
 
-from lengthgen_jax.config import build
 from lengthgen_jax.papers import archive
 from lengthgen_jax.proofs import checker
 
@@ -47,57 +46,10 @@ def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
   ]
 
 
-def test_relative_workdirs_are_in_the_current_folder(
-  card, tmp_path, monkeypatch
-):
-  monkeypatch.chdir(tmp_path)
-  assert card.parse([]).root == tmp_path / "runs" / "card"
-  args = card.parse(["--root=here", "--dry-run"])
-  assert args.root == tmp_path / "here"
-  assert args.results == tmp_path / "here" / "results"
-
-
-def test_runs_are_those_of_the_tables(card, tmp_path):
-  jobs = card.table_jobs(tmp_path, dry_run=False)
-  assert [job.run.name for job in jobs] == [*card.RUNS]
-  for job in jobs:
-    # The same Run as the tables use, so that its archived rows count there.
-    assert (job.run,) == tuple(
-      run for run, _ in card.tables.select([job.run.name], "paper").values()
-    )
-
-
-def test_every_field_of_a_dry_run_changes_something(card, tmp_path):
-  for job in card.table_jobs(tmp_path, dry_run=True):
-    build.build(card.runs.config_of(job.run))  # refuses a field without effect
-    is_abc = job.run.mode == "abc"
-    assert ("calibration.samples" in job.run.fields) == is_abc
-
-
-@pytest.mark.parametrize("minutes", ("0", "inf", "nan"))
-def test_a_limit_that_is_no_number_of_minutes_is_refused(minutes, card, capsys):
-  assert card.main([f"--minutes={minutes}"]) == 1
+def test_a_limit_that_is_no_number_of_minutes_is_refused(card, capsys):
+  assert card.main(["--minutes=nan"]) == 1
   error = capsys.readouterr().err
-  assert error == f"card: --minutes={minutes}: must be in (0, 10^6)\n"
-
-
-def test_an_unknown_flag_is_refused_in_one_line(card, capsys):
-  assert card.main(["--hours=1"]) == 1
-  assert capsys.readouterr().err == (
-    "card: unrecognized arguments: --hours=1\n"
-  )
-
-
-def test_estimates_grow_with_the_batch(card):
-  (job,) = card.tables.jobs_of(["sort-none-paper"], "paper", {})
-  small = card.estimate(
-    job.run._replace(fields=job.run.fields | {"train.batch_size": 16})
-  )
-  large = card.estimate(
-    job.run._replace(fields=job.run.fields | {"train.batch_size": 32})
-  )
-  assert small.steps == large.steps == 100_000
-  assert large.flops == pytest.approx(2 * small.flops, rel=0.01)
+  assert error == "card: --minutes=nan: must be in (0, 10^6)\n"
 
 
 def test_devices_that_compute_the_same_pass_and_others_do_not(
@@ -124,14 +76,3 @@ def test_devices_that_compute_the_same_pass_and_others_do_not(
       card, "loss_and_gradients", lambda _, case=wrong_case: case
     )
     assert card.main(["--numerics"]) == 1
-
-
-def test_gradients_that_are_zero_but_for_rounding_may_differ(card):
-  """On one device the gradient of a key's bias was 6e-12, on another 0, beside
-  others of 0.1: that is rounding. The loss has a scale of its own."""
-  gradients = {"kernel": np.float32([0.1, 0.2]), "key_bias": np.float32(6e-12)}
-  rounded = gradients | {"key_bias": np.float32(0.0)}
-  wrong = gradients | {"kernel": np.float32([0.1, 0.201])}
-  assert card.relative_difference(rounded, gradients) < 1e-9
-  difference = card.relative_difference(wrong, gradients)
-  assert difference == pytest.approx(5e-3, rel=1e-3)

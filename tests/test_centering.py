@@ -27,10 +27,8 @@ def means(params):
   ("kind", "fields", "has_centered_embeddings"),
   [
     ("encoder_decoder", IDENTITY, True),
-    ("encoder_decoder", PLAIN | {"model.num_encoder_layers": 1}, True),
     # What cross-attention reads has sinusoids, which the kernels would read.
     ("encoder_decoder", IDENTITY | {"positions.kind": "coordinates"}, False),
-    ("decoder_only", PLAIN, True),
     ("decoder_only", SEGMENTS, True),
     ("decoder_only", PLAIN | {"positions.kind": "coordinates"}, True),
   ],
@@ -68,16 +66,3 @@ def test_models_that_read_the_mean_are_not_centered(field, value):
   fields = PLAIN | {field: value}
   experiment = untrained.experiment("addition", "decoder_only", fields)
   assert not centering.can_center(experiment.model.config)
-
-
-def test_embeddings_whose_means_cost_digits_stay():
-  """Rows that are nearly equal differ in their means alone: the kernels that
-  tell them apart would be huge."""
-  experiment = untrained.experiment("addition", "encoder_decoder", IDENTITY)
-  params = untrained.params(experiment)
-  table = params["token_embedder"]["embedding"]
-  near = table[2] + 0.5 + 1e-5 * table[4]
-  params["token_embedder"]["embedding"] = table.at[3].set(near)
-  moved = centering.centered(experiment.model.config, params)
-  embedding, output = means(moved)
-  assert output < 1e-6 and embedding > 0.1

@@ -15,9 +15,13 @@ from lengthgen_jax.proofs import checker
 
 def with_model(monkeypatch, change):
   """Changes the model of every workdir before it is certified."""
-  load = workdir._pretrained_model
-  changed = lambda *arguments: change(load(*arguments))
-  monkeypatch.setattr(workdir, "_pretrained_model", changed)
+  load = workdir.load_trained
+
+  def changed(*arguments):
+    stage = load(*arguments)
+    return stage._replace(models=list(map(change, stage.models)))
+
+  monkeypatch.setattr(workdir, "load_trained", changed)
 
 
 def certificate(folder) -> dict:

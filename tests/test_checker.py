@@ -221,24 +221,6 @@ def test_memory_does_not_grow_with_the_contexts(monkeypatch):
   assert limited["verdict"] == "refused" and not calls
 
 
-@pytest.mark.parametrize("share", [checker.SMALL_SHARE, 0])
-def test_a_bound_that_is_no_small_share_of_a_margin_is_made_tighter(
-  share, monkeypatch
-):
-  tried, evaluate = {False: 0, True: 0}, checker.evaluate
-
-  def counted(model, nodes, codes, is_tight):
-    tried[is_tight] += len(codes)
-    return evaluate(model, nodes, codes, is_tight)
-
-  monkeypatch.setattr(checker, "SMALL_SHARE", share)
-  monkeypatch.setattr(checker, "evaluate", counted)
-  report = checker.prove(*checker.read(files.FOLDER / "dyck.npz"))
-  assert report["verdict"] == "proved"
-  count = report["contexts"]
-  assert tried == {False: count, True: 0 if share else count}
-
-
 # Mutants: changes of (arrays, config), by name.
 
 
@@ -329,11 +311,9 @@ NORM = "params/decoder_norm/scale"
 VALUE = "params/decoder_0/self_attention/value"
 CROSS_VALUE = "params/decoder_0/cross_attention/value/kernel"
 FAILS = {
-  "a weight is changed": entry(WI, (12, 0), -20.0),
   "the answer of one context": flipped(WO, 0),
   "one pair of tokens is not seen": entry(WO, 0, 0.0),
   "the end token's answer": entry(WO, -2, 0.0),
-  "a permuted vocabulary": flipped(EMBEDDING, 0),
   "a token like another": edited(
     EMBEDDING, lambda x: x[[1, *range(1, len(x))]]
   ),
@@ -341,9 +321,7 @@ FAILS = {
   "an output that is always preferred": entry(f"{HEAD}/bias", 3, 99),
   "a norm of zeros": entry(NORM, ..., 0),
   "a line one column to the left": line(intercept=1),
-  "a line one column to the right": line(intercept=-1),
   "a line to one column for all rows": line(matrix=0),
-  "a line is left out": line(valid=False),
   "a stronger line far to the left": second_line(intercept=12),
   "a stronger line far to the right": second_line(intercept=-12),
   "a column that only wide numbers have": second_line(matrix=0, intercept=14),
@@ -375,19 +353,14 @@ REFUSED = {
   "a closed head is opened": entry("lines/cross_transparent", (0, 0, 1), True),
   "a line against the digits": line(anchor=LEFT),
   "a steeper line": line(matrix=2),
-  "a line from no end": second_line(anchor=2, matrix=0, intercept=0),
   "a line that has no whole numbers": edited(
     "lines/cross_intercept", lambda x: x + 0.5
-  ),
-  "a line of numbers that overflow": edited(
-    "lines/cross_intercept", lambda x: x - 1e300
   ),
   "a line over the whole sequence": line(segment=-2),
   "a line from the output's end": line(
     site="self", valid=True, segment=1, anchor=RIGHT
   ),
   "a bias that is no number": line(value=np.nan),
-  "a bias of matrices": drop("lines/schema"),
   "lines without a meta": drop("lines/meta"),
   "a meta that names nothing": edited("lines/meta", lambda x: np.array("{}")),
   "lines of another seed": setting(seeds=[1]),
@@ -400,7 +373,6 @@ REFUSED = {
     "lines/cross_value", lambda x: x[:, :, :1]
   ),
   "two seeds": repeated("lines/", 0, 2),
-  "a third head": repeated("lines/cross", 2, 3),
   "no lines of a site": drop("lines/cross_value"),
   "values of another head size": all_of(
     edited(f"{VALUE}/kernel", lambda x: x[..., :1]),
@@ -410,17 +382,11 @@ REFUSED = {
     SEGMENT_EMBEDDING, lambda _: np.zeros((2, 90), np.float32)
   ),
   "a segment embedder that the file lacks": setting("positions", segments=True),
-  "no parameter": drop(WO),
   "an unknown parameter": edited("params/x", lambda _: np.float32([1])),
-  "a parameter of another shape": edited(WO, np.transpose),
   "a parameter that is no number": entry(WO, (0, 0), np.nan),
-  "a short vector": edited(f"{HEAD}/bias", lambda x: x[:1]),
   "float64": cast(NORM, np.float64),
-  "float16": cast(NORM, np.float16),
   "another task": renamed("successor"),
-  "the head of another task": setting(task="copy"),
   "an unknown task": setting(task="sort"),
-  "a field with a dot in its name": setting(**{"bias.closed": -9.0}),
   "such a field in a section that has no effect": setting(
     train={"bias.closed": -9.0}
   ),
@@ -430,22 +396,18 @@ REFUSED = {
   "no position is named": lambda _, config: config["positions"].pop("kind"),
   "a factor on the bias": setting("bias", scale=2.0),
   "a number where there is a truth value": setting("bias", learned_scale=0),
-  "a bias of another kind": setting("bias", kind="none"),
   "rows see later outputs": setting("bias", allow_leak=True),
   "closed cells are open a little": setting("bias", closed=-9.0),
-  "a scaled bias": setting("bias", learned_scale=True),
   "sinusoids": setting("positions", kind="sinusoidal"),
   "a temperature": setting("temperature", kind="fixed"),
   "interleaved operands": setting("arithmetic", aligned=True),
   "a fixed width": setting("data", width="fixed"),
   "another norm": setting("model", norm_kind="rms"),
-  "norms elsewhere": setting("model", norm="post"),
   "another activation": setting("model", activation="gelu"),
   "bfloat16": setting("model", dtype="bfloat16"),
   "TF32": setting("model", precision="default"),
   "an encoder": setting("model", num_encoder_layers=1),
   "a setting of a later version": setting("model", experts=4),
-  "another family": setting("model", kind="encoder_only"),
   "another number of heads": setting("model", num_heads=1),
   "one layer more": setting("model", num_decoder_layers=2),
 }
@@ -480,12 +442,9 @@ def swapped_tokens(i, j):
 INCREMENT_BIAS = "params/logits_dense_increment/bias"
 INCREMENT_MUTANTS = {
   "0 and 9": swapped_tokens(1, 10),
-  "4 and 5": swapped_tokens(5, 6),
-  "no digit before": shifted_lines(-1, -2),
   "no own digit": shifted_lines(0, 1),
   "the first carry": entry(EMBEDDING, 11, 0.0),
   "one answer too often": entry(INCREMENT_BIAS, 1, 99.0),
-  "an answer never": entry(INCREMENT_BIAS, 10, -99.0),
 }
 
 
@@ -512,21 +471,14 @@ def test_a_segment_embedder_is_part_of_the_states(tmp_path):
   assert report(5.0)["verdict"] == "fails"
 
 
-@pytest.mark.parametrize(
-  "damage", ["truncated", "another's", "no card", "text"]
-)
-def test_a_damaged_file_is_refused(tmp_path, damage):
+def test_a_damaged_file_is_refused(tmp_path):
   path = write(tmp_path, table_model("parity", "encoder_decoder"))
-  if damage == "truncated":
-    path.write_bytes(path.read_bytes()[:-100])
-  elif damage == "another's":
-    other = write(tmp_path, table_model("parity", "decoder_only"), "other")
-    path.write_bytes(other.read_bytes())
-  elif damage == "no card":
-    path.with_suffix(".json").unlink()
-  else:
-    path.write_text("no arrays")
-  assert checker.prove_file(path)["verdict"] == "refused"
+  other = write(tmp_path, table_model("parity", "decoder_only"), "other")
+  for content in (path.read_bytes()[:-100], other.read_bytes(), b"no arrays"):
+    path.write_bytes(content)
+    assert checker.prove_file(path)["verdict"] == "refused"
+  other.with_suffix(".json").unlink()
+  assert checker.prove_file(other)["verdict"] == "refused"
 
 
 def test_the_script_runs_alone_and_its_exit_code_is_that_of_the_worst_verdict(
@@ -696,36 +648,6 @@ def test_the_checker_agrees_with_the_program(number):
   assert hunt.hunt(number) > 50
 
 
-OPEN_KEYS, GROWTH = checker.Layout.open_keys, checker.Contexts.growth
-# What the hunt says, and a fault of the checker.
-FAULTS = {
-  "margins differ": (
-    checker.Layout,
-    "open_keys",
-    lambda *args: [(key, 0.0) for key, _ in OPEN_KEYS(*args)],
-  ),
-  "a receptive field of its own": (
-    checker.Layout,
-    "open_keys",
-    lambda self, site, lines, i: OPEN_KEYS(
-      self, site, lines, i * (self.predicted[i].left[0] < 30)
-    ),
-  ),
-  "not enumerated": (
-    checker.Contexts,
-    "growth",
-    lambda *args: [x[1:] for x in GROWTH(*args)],
-  ),
-}
-
-
-@pytest.mark.parametrize("message", FAULTS)
-def test_the_hunt_finds_a_fault_of_the_checker(message, monkeypatch):
-  monkeypatch.setattr(*FAULTS[message])
-  with pytest.raises(AssertionError, match=message):
-    hunt.hunt(15)
-
-
 # The bounds on rounding.
 
 
@@ -827,42 +749,6 @@ def test_keys_of_one_hidden_state_have_errors_of_their_own():
         move = e * direction / np.linalg.norm(direction, axis=1, keepdims=True)
         moved = output((states + move).ravel()) - output(states.ravel())
         assert np.linalg.norm(moved) <= bound
-
-
-def test_the_bound_of_attention_is_tight_where_keys_are_wrong():
-  """Two equal heads, with a key of a small weight and one of a large: what they
-  read changes by more than the first derivative says."""
-  model, path = (
-    checker.Model(*closed_model("addition")),
-    "decoder_0/cross_attention",
-  )
-  model.params[f"{path}/out/kernel"] = np.eye(16).reshape(2, 8, 16)
-  for name in ("kernel", "bias"):
-    query = model.params[f"{path}/query/{name}"]
-    query[..., 1, :] = query[..., 0, :]
-  x, zero = np.random.default_rng(1).normal(size=(1, 16)), np.zeros(1)
-  query = model.dense(f"{path}/query", x, zero)[0][0, 0]
-  error_of_keys = 0.2 / np.linalg.norm(query)  # 0.2 in scores
-  shift = error_of_keys * query / np.linalg.norm(query)
-  values = np.eye(8)[[0, 1]]
-
-  def attend(shift, error_of_keys):
-    keys = {
-      i: (
-        np.broadcast_to(key, (1, 2, 8)),
-        np.full((1, 2), error_of_keys),
-        np.broadcast_to(value, (1, 2, 8)),
-        np.zeros((1, 2)),
-      )
-      for i, (key, value) in enumerate(
-        zip((shift, -shift), values, strict=True)
-      )
-    }
-    return model.attend(path, x, zero, [[(0.0, 0), (3.0, 1)]] * 2, keys)
-
-  exact, bound = attend(0 * shift, error_of_keys)
-  change = np.linalg.norm(attend(shift, 0.0)[0] - exact)
-  assert 0.7 * bound < change <= bound
 
 
 def test_hidden_states_that_might_overflow_have_no_bound():

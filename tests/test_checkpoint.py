@@ -136,26 +136,6 @@ def test_a_checkpoint_that_cannot_be_restored_is_passed_over(two_steps):
   assert not assert_restores(store, 30)
 
 
-def test_if_none_can_be_restored_all_stay(two_steps):
-  """Whether the arrays are damaged, or their description is lost."""
-  damage(two_steps, 20)
-  (description,) = (two_steps.folder / "40").rglob("_METADATA")
-  description.unlink()
-  assert refusal(two_steps).endswith("; remove the folder to train anew")
-  assert two_steps.steps() == [20, 40]
-
-
-def test_too_little_memory_passes_nothing_over(two_steps, monkeypatch):
-  def fail(*_, **__):
-    raise MemoryError("full")
-
-  with monkeypatch.context() as patch:
-    patch.setattr(ocp.CheckpointManager, "restore", fail)
-    with pytest.raises(MemoryError):
-      two_steps.restore(ABSTRACT)
-  assert not assert_restores(two_steps, 40)
-
-
 def test_another_structure_is_refused_with_the_names_and_stays(two_steps):
   def with_params(**params):
     state = state_at(0)

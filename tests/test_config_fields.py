@@ -1,4 +1,4 @@
-"""Every field of the config changes something."""
+"""Fields of the config that change nothing are refused."""
 
 import copy
 from typing import get_args, get_type_hints
@@ -6,27 +6,10 @@ from typing import get_args, get_type_hints
 import pytest
 from command import refuses
 from ml_collections import ConfigDict
-from pytrees import leaf_bytes
 
 from lengthgen_jax.config import build, default_config, fields
 from lengthgen_jax.sections import Config
-from lengthgen_jax.tasks import TASKS
-from lengthgen_jax.training.optimizer import TrainConfig
 
-HINTED = {"task": "sort", "hints": ("fill",)}
-# Under which other fields a field means something, by its name or section.
-WHERE = {
-  "data.fixed_width": ({"data.width": "fixed", "eval.lengths": (6,)}),
-  "data.numbers": {"data.width": "fixed"},
-  "data.short_longest": {"data.width": "fixed"},
-  "data.short_share": {"data.width": "fixed", "data.short_longest": 3},
-  "data.buckets": {"task": "sort"},
-  "attention.alpha": {"attention.normalizer": "entmax"},
-  "hints": {"task": "sort"},
-  "mixing.kind": HINTED,
-  "mixing.weights": HINTED | {"mixing.kind": "weighted"},
-  "bias": {"bias.kind": "window"},
-} | {kind.section: {"task": task} for task, kind in TASKS.items()}
 # Other values, where nothing near the default can be.
 OTHER = {
   "data.width": "fixed",
@@ -35,34 +18,12 @@ OTHER = {
   "data.short_longest": 3,
   "data.train_length": 5,
   "data.shortest": 2,
-  "hints": ("fill",),
-  "mixing.weights": (3, 1),
   "model.emb_dim": 32,
   "model.num_heads": 4,
   "positions.kind": "alibi",
   "attention.alpha": 1.25,
-  "bias.kind": "window",
-  "bias.closed": -5.0,
   "temperature.stretch": 2.0,
-  "sort.repeat_values": "log_uniform",
-  "modular.answer": "final",
-  "permutations.answer": "final",
-  "permutations.group": "S3",
-  "dyck.answer": "final",
-  "dyck.brackets": "[]",
-  "mqmtar.alphabet": 100,
-  "mqmtar.key_length": 1,
-  "mqmtar.value_length": 1,
 }
-BUILT = ("data", "hints", "mixing", "model", "positions", "temperature", "bias")
-BUILT += ("attention",)
-BUILT += (*sorted({task.section for task in TASKS.values()}), "train")
-FIELDS = [
-  name
-  for name, _ in fields.leaves(default_config())
-  if name.partition(".")[0] in BUILT
-  and name != "bias.file"  # of test_bias_files.py
-]
 
 
 def other(field: str, value):
@@ -80,13 +41,6 @@ def other(field: str, value):
   return value + 1 if isinstance(value, int) else value / 2 + 0.01
 
 
-def parts(config: ConfigDict):
-  """What a run is made of."""
-  experiment = build.build(config)
-  scaffold = build.make_scaffold(config, experiment)
-  return experiment, leaf_bytes(scaffold), TrainConfig(**config.train)
-
-
 def after(config: ConfigDict, changes: dict) -> ConfigDict:
   config = copy.deepcopy(config)
   with config.unlocked():
@@ -94,36 +48,16 @@ def after(config: ConfigDict, changes: dict) -> ConfigDict:
   return config
 
 
-@pytest.mark.parametrize("field", FIELDS)
-def test_every_field_changes_what_a_run_is_made_of(field):
-  section = field.partition(".")[0]
-  where = WHERE.get(field, WHERE.get(section, {}))
-  if field == "bias.kind":
-    where = {}
-  config = after(default_config(where.get("task", "addition")), where)
-  value = config
-  for name in field.split("."):
-    value = value[name]
-  changed = after(config, {field: other(field, value)})
-  assert parts(changed) != parts(config)
-  assert parts(config) == parts(copy.deepcopy(config))
-
-
 # Fields that change nothing in either stage of ABC with some values of other
 # fields (of which the last is named), and do with others.
 EFFECTS = {
   "data.fixed_width": ({}, {"data.width": "fixed"}),
-  "mixing.weights": (HINTED, HINTED | {"mixing.kind": "weighted"}),
   "model.norm_kind": ({"model.norm": "none"}, {}),
   "positions.table": ({}, {"positions.kind": "learned"}),
-  "attention.alpha": ({}, {"attention.normalizer": "entmax"}),
-  "bias.window": ({}, {"bias.kind": "window"}),
   "train.adam_eps": ({"train.optimizer": "lion"}, {}),
-  "train.restart_below": ({"retrain.train.restarts": 0}, {}),
   "retrain.train.adam_b1": ({"retrain.train.optimizer": "lion"}, {}),
   "finetune.steps": ({}, {"finetune.rounds": 1}),
   "prune.margin_share": ({"prune.enabled": False}, {}),
-  "sort.alphabet": ({}, {"task": "sort"}),
   "sort.count_gap": (
     {"task": "sort", "hints": ("fill",)},
     {"task": "sort", "hints": ("count",)},

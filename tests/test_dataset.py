@@ -1,21 +1,19 @@
 """Lengths, gradient steps, data sets and test batches; what is refused."""
 
-import dataclasses
 import functools
+import itertools
 
-import command
 import jax
 import jax.numpy as jnp
 import numpy as np
 import plain_tasks as plain
 import pytest
-from presets import arithmetic, increment, sorting
+from presets import sorting
 
-from lengthgen_jax.config import default_config
 from lengthgen_jax.config.build import build
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.tasks import HINTS, TASKS, dataset
+from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.dataset import (
   Dataset,
   Lengths,
@@ -23,29 +21,11 @@ from lengthgen_jax.tasks.dataset import (
   split,
   step_specs,
 )
-from lengthgen_jax.tasks.packing import KINDS
-from lengthgen_jax.tasks.task import Size
 
 # Lengths.
 
 SKEWED = Lengths(2, 5, 20, 0.8, (5, 20))
 EVEN = Lengths(1, 5, 20, 0.5, (3, 10, 20))
-UNIFORM = Lengths(1, 3, 3, 0.8, (3,))  # nothing beyond the short ones
-
-
-def test_short_lengths_have_their_share_of_the_mass():
-  np.testing.assert_allclose(SKEWED.probability[:2], 0)
-  np.testing.assert_allclose(SKEWED.probability[2:6], 0.2)
-  np.testing.assert_allclose(SKEWED.probability[6:], 0.2 / 15)
-  np.testing.assert_allclose(UNIFORM.probability, [0, 1 / 3, 1 / 3, 1 / 3])
-
-
-def test_buckets_divide_lengths_and_have_their_exact_share():
-  assert [SKEWED.bucket_range(bucket) for bucket in (0, 1)] == [(2, 5), (6, 20)]
-  assert SKEWED.bucket_counts(256) == [205, 51]
-  assert SKEWED.bucket_counts(20) == [16, 4]
-  assert EVEN.bucket_counts(300) == [90, 110, 100]
-  assert UNIFORM.bucket_counts(7) == [7]
 
 
 def test_lengths_are_drawn_by_their_probability():
@@ -63,15 +43,16 @@ def test_lengths_are_drawn_by_their_probability():
       )
 
 
-@pytest.mark.parametrize("total", (0, 1, 7, 100, 12345))
-def test_split_is_whole_and_in_proportion(total):
-  for mass in ([0.5, 0.3, 0.2], [5, 3, 2], [1.0] * 7):
+def test_split_is_whole_and_in_proportion():
+  for total, mass in itertools.product(
+    (0, 1, 7, 100, 12345), ([0.5, 0.3, 0.2], [5, 3, 2], [1.0] * 7)
+  ):
     counts = split(total, mass)
     assert sum(counts) == total and all(isinstance(n, int) for n in counts)
     assert (abs(counts - np.array(mass) / np.sum(mass) * total) < 1.0).all()
 
 
-# Gradient steps of a round.
+# Gradient steps of a cycle.
 
 HEADS = ("sort", "sort_successor", "sort_fill")
 
@@ -103,25 +84,12 @@ def test_weighted_mixing_is_one_step_of_shares():
   assert [sum(counts(share)) for share in equal] == [33, 33, 33]
 
 
-@pytest.mark.parametrize("batch", (32, 33, 77))
-def test_a_batch_is_whole_whatever_its_shares(batch):
-  for weights in ((), (5, 2, 2)):
-    (step,) = step_specs(HEADS, SKEWED, batch, "weighted", weights)
-    assert sum(sum(counts(share)) for share in step) == batch
-    assert all(isinstance(n, int) for share in step for n in counts(share))
-  for (share,) in step_specs(HEADS, SKEWED, batch, "alternate", ()):
-    assert sum(counts(share)) == batch
-
-
 @pytest.mark.parametrize(
   "kind, weights, words",
   [
     ("alternate", (1.0, 1.0, 1.0), "mixing.kind=weighted"),
     ("weighted", (1.0, 1.0, 0.0), "leave a hint out"),
-    ("weighted", (1.0, 1.0, -1.0), "above zero"),
-    ("weighted", ("a", 1, 1), "above zero"),
     ("weighted", (1.0, 1.0), "sort_fill"),
-    ("weighted", (1.0, 1.0, 1.0, 1.0), "sort_fill"),
     ("weighted", (30, 1, 1), "too few for every bucket"),
   ],
 )
@@ -211,13 +179,6 @@ def test_an_address_names_seed_task_bucket_and_stream():
     assert not np.array_equal(a, b)
 
 
-def test_examples_of_a_bucket_have_its_lengths():
-  for bucket, (first, last) in enumerate([(2, 5), (6, 20)]):
-    batch = sorting_set().examples(INDEX, bucket)
-    assert set(batch.prompt_length.tolist()) == set(range(first, last + 1))
-    assert batch.inputs.shape == (COUNT, 2 * last)  # padded to the bucket
-
-
 def test_a_finite_set_has_no_more_examples_than_its_share():
   data = sorting_set(size=20)
   batch = data.sample(KEY, COUNT, 1)
@@ -257,7 +218,7 @@ def test_widths_are_taken_in_turn_and_examples_padded_to_the_widest():
   assert (sampled.prompt_length == sizes[0](9)).all()
 
 
-@pytest.mark.parametrize("name", ("addition", "multiply", "parity"))
+@pytest.mark.parametrize("name", ("addition", "multiply"))
 def test_a_natural_width_is_that_of_the_longest_operand(name):
   task = plain.make_task(TASKS[name])
   widths = tuple(range(1 + task.slack, 5 + task.slack))
@@ -279,8 +240,8 @@ def test_a_natural_width_is_that_of_the_longest_operand(name):
 # The papers' numbers.
 
 
-@pytest.mark.parametrize("seed", (0, 7))
-def test_permutation_is_a_bijection(seed):
+def test_permutation_is_a_bijection():
+  seed = 7
   index = jnp.arange(dataset.POPULATION)
   image = np.asarray(dataset.permuted(index, seed))
   assert image.dtype == np.int32
@@ -290,12 +251,11 @@ def test_permutation_is_a_bijection(seed):
   assert np.mean(other == image[:1000]) < 0.01
 
 
-@pytest.mark.parametrize("name", ("addition", "parity"))
-def test_training_and_validation_numbers_are_disjoint(name):
+def test_training_and_validation_numbers_are_disjoint():
   assert dataset.NUM_TRAIN * 8 == dataset.POPULATION * 7
   train_index = jnp.arange(dataset.NUM_TRAIN)
   train = set(np.asarray(dataset.permuted(train_index, 3)).tolist())
-  data = number_set(name, "permutation", seed=3)
+  data = number_set("addition", "permutation", seed=3)
   for held_out in (False, True):
     batch = data.sample(jax.random.key(1), COUNT, 0, held_out=held_out)
     numbers = np.array(values(data.task, batch))
@@ -309,22 +269,6 @@ def test_training_and_validation_numbers_are_disjoint(name):
       assert data.task.symbols(target) == expected
 
 
-def test_the_single_digit_of_a_product_is_no_number_of_the_set():
-  task = TASKS["multiply"]()
-  size = Size(jnp.array([0, 0]), jnp.int32(8), 9)
-  make_example = lambda value, number: task.from_values(
-    value[None].repeat(2), lambda n: number[None], size, dataset.POPULATION
-  )
-  number = jnp.arange(20)
-  examples = jax.jit(jax.vmap(make_example))(
-    number * 50_000, (number + 0.5) / 20
-  )
-  for i in range(20):
-    prompt, _, output = plain.split_example(examples, i)
-    assert task.decode(prompt) == f"${i * 50_000:08}*{i // 2}"
-    assert task.symbols(output) == plain.plain_answer(task, prompt)
-
-
 # Uniform.
 
 
@@ -332,18 +276,6 @@ def check_counts(counts, expected):
   """Counts are within four standard deviations of what is expected."""
   counts, expected = np.asarray(counts), np.asarray(expected)
   assert (abs(counts - expected) < 4 * np.sqrt(expected) + 1).all()
-
-
-def test_items_and_lengths_are_uniform():
-  batches = [
-    sorting_set().sample(jax.random.key(i), COUNT, 1) for i in range(8)
-  ]
-  lengths = np.concatenate([batch.prompt_length for batch in batches])
-  items = np.concatenate([batch.inputs for batch in batches])
-  check_counts(np.bincount(lengths)[6:], np.full(15, len(items) / 15))
-  for place in (0, 5):
-    counts = np.bincount(items[:, place])[1:]
-    check_counts(counts, np.full(9, len(items) / 9))
 
 
 def test_digits_and_lengths_of_operands_are_uniform_and_independent():
@@ -392,22 +324,14 @@ def test_a_test_example_is_a_function_of_seed_length_and_index():
   assert (np.sort(items) == np.asarray(whole.target)[:, 9:18]).all()
 
 
-def test_a_test_batch_serves_all_lengths_below_a_bound():
-  with command.count_programs() as names:
-    for length in (2, 30, 64):
-      experiment().test_batch("uniform", 0, np.arange(16), length, {})
-  assert len([name for name in names if "test_batch" in name]) <= 1
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-  "name, texts",
+  "name, kind, texts",
   [
-    ("addition", ["1+2", "110+20", "7+99"]),
-    ("sort", ["3 1 2", "5", "9 8 9 8"]),
+    ("addition", "encoder_decoder", ["1+2", "110+20", "7+99"]),
+    ("sort", "decoder_only", ["3 1 2", "5", "9 8 9 8"]),
   ],
 )
-def test_typed_texts_of_different_lengths_share_a_batch(name, texts, kind):
+def test_typed_texts_of_different_lengths_share_a_batch(name, kind, texts):
   task = plain.make_task(TASKS[name])
   batch = dataset.parsed_batch(task, kind, list(map(task.parse, texts)), 4, 6)
   inputs = batch.source if kind == "encoder_decoder" else batch.inputs
@@ -422,53 +346,6 @@ def test_typed_texts_of_different_lengths_share_a_batch(name, texts, kind):
 
 
 # Streams of a run.
-
-
-class Recorder:
-  """A data set that notes the keys it is asked with."""
-
-  def __init__(self, name, calls):
-    self.task = type("Task", (), {"name": name})
-    self.calls = calls
-
-  def sample(self, key, count, bucket, width_index, held_out):
-    key_data = tuple(jax.random.key_data(key).tolist())
-    self.calls.append((key_data, count, bucket))
-    return width_index, held_out
-
-
-def test_heads_and_buckets_have_streams_of_their_own():
-  calls = []
-  recorders = tuple(Recorder(name, calls) for name in "abc")
-  recorded = dataclasses.replace(experiment(), data=recorders)
-  for head in "abc":
-    for bucket in (0, 1):
-      part = Part(bucket, 8)
-      assert recorded.sample(KEY, head, part, 5, True) == (5, True)
-  assert len({key for key, _, _ in calls}) == 6
-  assert [rest for _, *rest in calls] == [[8, 0], [8, 1]] * 3
-
-
-def test_an_experiment_samples_the_heads_own_task():
-  assert experiment().heads == ("sort", "sort_successor", "sort_fill")
-  assert experiment().task.name == "sort"
-  batch = experiment().sample(KEY, "sort_fill", Part(0, 8))
-  prompt = np.asarray(batch.inputs)[:, :2]
-  assert (prompt[:, 0] == prompt[:, 1]).all()
-
-
-def test_data_fields_of_a_config_reach_the_data():
-  config = default_config("addition")
-  config.data.update(size=1000, seed=5, train_length=4, shortest=3)
-  config.eval.lengths = (4,)
-  (data,) = build(config).data
-  assert (data.size, data.seed, data.widths) == (1000, 5, (5, 6))
-  assert data.lengths == Lengths(3, 4, 4, 0.8, (4,))
-  assert build(config).num_widths == 2 and data.bound(0) == 6
-  config.data.width = "fixed"
-  config.data.fixed_width = 30
-  assert build(config).data[0].widths == (30,)
-  assert build(config).fixed_width == 30
 
 
 # From a config.
@@ -495,99 +372,5 @@ def test_a_config_becomes_steps():
   config.mixing.update(kind="weighted", weights=(2.0, 1.0, 1.0))
   ((main, *_),) = build(config).step_specs
   assert (main.weight, sum(counts(main))) == (0.5, 16)
-
-
-def test_sizes_of_a_finite_set_are_split_over_the_tasks():
-  config = sort_config()
-  config.data.size = 100
-  assert [data.size for data in build(config).data] == [34, 33, 33]
-
-
-@pytest.mark.parametrize("task", HINTS)
-def test_every_hint_can_be_asked_for(task):
-  presets = {"sort": sorting, "increment": increment}
-  config = presets[task].get_config()
-  config.hints = tuple(HINTS[task])
-  names = [hint.name for hint in HINTS[task].values()]
-  assert build(config).heads == (TASKS[task].name, *names)
-
-
-def check_refused(config, field, value, words):
-  """Another value is refused in one line with these words."""
-  build(config)
-  with config.unlocked():
-    config.update_from_flattened_dict({field: value})
-  with pytest.raises(UsageError) as error:
-    build(config)
-  message = str(error.value)
-  assert words in message and "\n" not in message
-
-
-@pytest.mark.parametrize(
-  "field, value, words",
-  [
-    ("hints", ("succesor",), "successor"),
-    ("hints", ("fill", "fill"), "once"),
-    ("mixing.kind", "both", "alternate, weighted"),
-    ("mixing.weights", (1.0, 1.0, 1.0), "mixing.kind=weighted"),
-    ("data.size", 95, "at least 96"),
-    ("data.size", 1 << 31, "from 0 to 2147483647"),
-    ("data.size", -1, "from 0"),
-    ("sort.alphabet", 1, "at least 2"),
-    ("sort.alphabet", 1 << 17, "at most 65536"),
-    ("sort.count_gap", 1, "at least 2"),
-    ("sort.count_ties", 1.5, "[0, 1]"),
-    ("sort.repeat_share", -0.1, "[0, 1]"),
-    ("data.width", "fixed", "choose 'natural'"),
-    ("data.numbers", "permutation", "choose 'lengths'"),
-    ("data.buckets", (5, 9), "data.train_length"),
-    ("data.buckets", (6, 3), "must rise"),
-    ("data.buckets", (0, 6), "from 1 on"),
-    ("data.short_share", 1.0, "no length of 4 to 6 occurs"),
-    ("data.short_share", 1.5, "[0, 1]"),
-    ("data.shortest", 9, "shortest <= short_longest"),
-    ("train.batch_size", 1, "every bucket"),
-    ("train.validation_samples", 1, "every bucket"),
-    ("eval.test_sets", ("equal",), "uniform"),
-    ("eval.test_sets", (), "at least one"),
-    ("eval.repetitions", (9,), "eval.lengths=(4, 8)"),
-    ("eval.repetitions", (), "eval.repetitions"),
-    ("eval.repeated_items", 6, "eval.repeated_items"),
-    ("eval.lengths", (0,), "from 1 on"),
-  ],
-)
-def test_bad_configs_of_sorting_are_refused(field, value, words):
-  check_refused(sort_config(), field, value, words)
-
-
-@pytest.mark.parametrize(
-  "field, value, words",
-  [
-    ("task", "sum", "successor, addition"),
-    ("hints", ("successor",), "tasks with hints are sort, increment"),
-    ("data.short_longest", 3, "every length in turn"),
-    ("data.buckets", (3, 6), "choose ()"),
-    ("arithmetic.slack", -1, "must not be negative"),
-    ("arithmetic.slack", 0, "one digit more"),
-    ("data.numbers", "primes", "permutation"),
-    ("data.numbers", "permutation", "data.width='fixed'"),
-    ("eval.test_sets", ("sorted",), "equal, unequal, carry"),
-  ],
-)
-def test_bad_configs_of_arithmetic_are_refused(field, value, words):
-  config = arithmetic.get_config("addition,vanilla")
-  check_refused(config, field, value, words)
-
-
-def test_a_test_must_fit_a_fixed_width():
-  config = arithmetic.get_config("addition,vanilla,fixed")
-  config.data.fixed_width = 20
-  config.eval.lengths = (19,)
-  words = "20 digits do not fit data.width=fixed with W=20"
-  check_refused(config, "eval.lengths", (20,), words)
-
-
-def test_a_test_set_need_not_exist_at_every_length():
-  config = sort_config()  # whose alphabet has fewer items than its length 8
-  config.eval.update(test_sets=("multiplicity",), multiplicities=(1,))
-  check_refused(config, "eval.lengths", (8,), "nothing to test")
+  config.data.size = 100  # split over the tasks
+  assert [data.size for data in build(config).data] == [50, 25, 25]

@@ -7,8 +7,7 @@ import shlex
 import pytest
 from command import REPOSITORY, parsed
 
-from lengthgen_jax.config import build, default_config
-from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.config import build
 from lengthgen_jax.pipelines import abc
 
 EXTENDING = REPOSITORY / "docs" / "extending.md"  # test_register.py runs it
@@ -75,21 +74,6 @@ def test_sweeps_of_the_pages_parse(monkeypatch):
     assert len(jobs) > 1
     for _, job_words in jobs:
       check_command(job_words)
-
-
-def test_fields_that_the_pages_name_are_there():
-  config = default_config()
-  named = re.findall(r"`(?:--config\.)?([a-z_]+\.[a-z_.]+)=", TEXT)
-  sections = "|".join(name for name in config if hasattr(config[name], "keys"))
-  named += re.findall(rf"`(?:--config\.)?((?:{sections})\.[a-z_.]+)`", TEXT)
-  assert len(named) > 10
-  for name in named:
-    node = config
-    if name.startswith("model.") and hasattr(Model, name.split(".")[1]):
-      continue  # of a model in Python
-    for part in name.removeprefix("retrain.").split("."):
-      assert part in node, f"the pages name {name}"
-      node = node[part]
 
 
 SCRIPTS = blocks("python")

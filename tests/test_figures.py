@@ -1,11 +1,8 @@
 """Figures of rows: one condition in a point, and what a band is."""
 
-import itertools
-
 import pytest
-from rows import CERTIFIED, PROVED, row, seeds
+from rows import CERTIFIED, row, seeds
 
-from lengthgen_jax.papers import archive, pages
 from lengthgen_jax.results import figures
 
 
@@ -85,55 +82,12 @@ def test_by_repetition_tells_lengths_and_items_apart(drawn):
   assert titles == ["test length: 8 items", "test length: 9 items"]
 
 
-def test_figures_are_drawn_against_what_their_test_set_varies():
-  kinds = {
-    "equal": "length",
-    "repeats_3x2": "how often each of the repeated items occurs",
-    "multiplicity_x2": "how often every value occurs",
-    "mean_multiplicity_x2": "length",
-    "repeats_often": "length",  # as a registered task may call one
-  }
-  for name, kind in kinds.items():
-    varied = figures.varied_by(row(test_set=name))
-    assert figures.TIMES.get(varied, varied) == kind
-  assert figures.varied_by(row(test_set="chain_2", stress=True)) == "test_set"
-
-
-def test_by_field_has_one_run_and_step_in_a_point(drawn):
-  rows = [
-    one | {"size": size, "run": run, "config_hash": run}
-    for size, run, run_rows in (
-      (1, "a", seeds(10, 20, 30, step=500)),
-      (9, "b", seeds(40, 50, 60, step=700)),
-      (9, "b", seeds(70, 90, step=800)),  # trained on
-      (9, "c", seeds(0, 0, 0, step=300)),  # made like b
-      (20, "d", seeds(5, 5, 5, version="2")),
-    )
-    for one in run_rows
-  ]
-  figure = figures.by_field(rows, None, "title", "size")
-  assert curves(figure) == {
-    # The last run at a point.
-    "vanilla, version 1": [[(1, 20), (9, 0)]],
-    "vanilla, version 2": [[(20, 5)]],
-  }
-  assert figure.axes[0].get_title() == "test length: 6 digits"
-
-
 def test_squares_show_the_medians_of_the_seeds(drawn):
   rows = seeds(10, 20, 60) + seeds(90, 90, 30, test_set="zeros", length=9)
   rows += seeds(7, 5, test_set="zeros")  # of two, the worse
   figure = figures.squares(rows, None, "title", "test_set")
   texts = [text.get_text() for text in figure.axes[0].texts]
   assert texts == ["20", "5", "90"]
-  methods = [
-    one | {"method": f"m{i}", "run": f"{i}", "config_hash": f"{i}"}
-    for i in range(15)
-    for one in (row(i, length=6), row(2 * i, length=60))
-  ]
-  (axis,) = figures.squares(methods, None, "title", "method").axes
-  assert [t.get_text() for t in axis.texts][:4] == ["0", "0", "1", "2"]
-  assert [t.get_text() for t in axis.get_yticklabels()][-1] == "m14"
 
 
 @pytest.mark.parametrize("num_methods", (8, 9))
@@ -149,33 +103,3 @@ def test_more_methods_than_curves_can_tell_apart_are_squares(
   paths = figures.draw(rows, tmp_path, "a_")
   assert paths[0] == tmp_path / "a_addition_em_by_length.png"
   assert kinds == (["curves"] * 2 if num_methods == 8 else ["squares"])
-
-
-def test_the_reach_figure_and_its_table_have_every_bar(monkeypatch):
-  figures_drawn = []
-  save = lambda figure, path: figures_drawn.append(figure)
-  monkeypatch.setattr(pages, "save", save)
-  rows = [one for n in (6, 60) for one in seeds(100, 100, 100, length=n)]
-  kept = {}
-  for (run, proofs), seed in itertools.product(
-    {
-      "addition-abc": [PROVED],
-      "addition-window_cpi": [CERTIFIED | {"value": 1}],
-    }.items(),
-    range(3),
-  ):
-    kept.setdefault(run, archive.ArchivedRun({}, [*rows])).rows.extend(
-      x | {"seed": seed} for x in proofs
-    )
-  bars = pages.reach(kept)
-  assert [tuple(x)[:6] for x in bars.to_numpy()][:3] == [
-    ("addition", "**ABS, T=3**", "6 digits", "60", "100 %", "3 ∀"),
-    ("addition", "**ABC**", "6 digits", "60", "100 %", "3 ∀"),
-    ("addition", "ABS, T=3", "6 digits", "60", "100 %", ""),
-  ]
-  pages.draw_reach(bars, None)
-  (axis,) = figures_drawn[0].axes
-  names = [label.get_text() for label in axis.get_yticklabels()]
-  assert names[:2] == ["addition: ABS, T=3", "addition: ABC"]
-  assert len(names) == len(bars)
-  figures.plt.close("all")

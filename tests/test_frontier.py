@@ -46,8 +46,8 @@ def planted(exact_match, bound=100, samples=300, rows=()):
 
 @pytest.mark.parametrize(
   "last_right, bound, value",
-  [(37, 100, 37), (6, 100, 6), (5, 100, 5), (0, 100, 0), (99, 100, 99)]
-  + [(100, 100, 100), (900, 100, 100), (900, 4, 4), (3, 4, 3), (24, 999, 24)],
+  [(37, 100, 37), (6, 100, 6), (0, 100, 0), (99, 100, 99), (900, 100, 100)]
+  + [(900, 4, 4), (3, 4, 3), (24, 999, 24)],
 )
 def test_the_frontier_of_a_curve_that_falls_once(last_right, bound, value):
   row, tested = planted(lambda n: 1.0 if n <= last_right else 0.5, bound)
@@ -140,11 +140,3 @@ def test_hard_inputs_are_tested_when_asked():
     assert test.samples == (1000 if usual else 50)
     most = 900 if test.length == 3 else 1000
     assert test.count == (1 if lone else min(test.samples, most))
-
-
-@pytest.mark.parametrize("task", ("successor", "multiply", "parity"))
-def test_stress_sets_repeat_no_usual_test_set(task):
-  model = Model(build(untrained.config(task)), {}, {})
-  stress_sets = set(model.experiment.task.stress_sets)
-  assert not stress_sets & {"equal", "unequal", "nines"}
-  assert "carry" in stress_sets

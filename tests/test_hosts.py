@@ -124,10 +124,6 @@ def test_the_first_process_alone_writes_and_talks(two):
     ("--multihost --process=0", "go together: name all three"),
     ("--multihost --mode=predict", "--multihost is for --mode: train, abc"),
     (
-      "--multihost --coordinator=here --processes=2 --process=0",
-      "--coordinator=here: must be HOST:PORT",
-    ),
-    (
       "--multihost --coordinator=here:0 --processes=2 --process=0",
       "--coordinator=here:0: must be HOST:PORT",
     ),

@@ -82,21 +82,6 @@ def test_without_a_head_is_with_a_context_of_zero(site):
   assert np.abs(logits - observation.logits).max() > 1e-3
 
 
-def test_without_its_only_line_is_without_a_head():
-  observation = lined()
-  scaffold = observation.model.scaffold
-  lines = interventions.bias_lines(observation.model)
-  of_heads = {line: x for line, x in lines.items() if line.head is not None}
-  assert len(of_heads) == 4
-  for line, entries in of_heads.items():
-    assert line.layer is None  # one set of lines serves both layers
-    closed = interventions.close_lines(scaffold, line.part, entries)
-    logits = edited_logits(observation, scaffold=closed)
-    both_layers = [(layer, line.part, line.head) for layer in (0, 1)]
-    expected = without_heads(observation, *both_layers)
-    np.testing.assert_allclose(logits, expected, atol=1e-4)
-
-
 def test_lines_that_are_enough_are_enough():
   """Of a model that is right: with the others closed it still is."""
   observation = lined()

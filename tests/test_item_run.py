@@ -48,22 +48,6 @@ def test_every_test_set_has_rows_and_figures(sorting):
   assert {path.name for path in (workdir / "figures").iterdir()} == names
 
 
-def test_report_joins_runs(sorting):
-  workdir, _ = sorting
-  report = inside("--mode=report", f"--workdir={workdir.parent}")
-  assert report.returncode == 0, report.stderr
-  assert "repeats_3x2" in report.stdout and "| run |" in report.stdout
-  text = (workdir.parent / "report.md").read_text()
-  page = workdir.parent / "report.html"
-  assert report.stdout == f"{text}page: {page}\n" and page.exists()
-  figures = {path.name for path in (workdir.parent / "figures").iterdir()}
-  assert figures == {
-    f"sort_{metric}_by_{what}.png"
-    for metric in ("em", "edit")
-    for what in ("length", "repetition")
-  }
-
-
 def test_sorting_probes_have_rows_and_figures(sorting):
   workdir, _ = sorting
   done = inside(

@@ -139,32 +139,8 @@ def test_a_site_without_a_line_is_closed():
   assert bias.shape[2] == 2 and (np.asarray(bias) == CLOSED).all()
 
 
-def test_seeds_layers_and_heads_have_their_own_lines_in_one_compile():
-  traces = []
-  rows, keys = places(tokens((TARGET, 4))), places(tokens((A, 7), (B, 5)))
-
-  @jax.jit
-  def biases(lines):
-    traces.append(lines)
-    return jax.vmap(lambda lines: lines.dense(rows, keys))(lines)
-
-  names = list(LINES)[:8]
-  for order in (names, names[::-1]):
-    lines = in_shape((2, 2, 2), order)
-    bias = np.asarray(biases(lines))
-    for i, name in enumerate(order):
-      r, n, h = np.unravel_index(i, (2, 2, 2))
-      assert np.array_equal(bias[r, n, 0, h] == i, planted(name, 4, (7, 5)))
-    second = of_seed({"self": lines}, 1)["self"]
-    assert np.array_equal(second.segment, lines.segment[1])
-  assert len(traces) == 1
-  shared = of_seed({"self": SiteLines(*(x[:1] for x in lines))}, 1)["self"]
-  assert np.array_equal(shared.segment, lines.segment[0])
-
-
 DESCRIPTIONS = {
   "b: right-1·row = 0": (B, RIGHT, [[1]], [0]),
-  "a: left = 3": (A, LEFT, [[0]], [3]),
   "whole: left+2·row = -1": (WHOLE, LEFT, [[-2]], [-1]),
   "target: leftj-1·rowj = -1, leftk-1·rowk = 1": (
     TARGET,

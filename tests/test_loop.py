@@ -11,7 +11,6 @@ import signal
 import numpy as np
 import pytest
 import toy
-from command import contents, refuses
 from pytrees import leaf_bytes, one
 from rows import logged
 from toy import BAD_LOSS, BAD_START, CONVERGING, HOPELESS
@@ -120,15 +119,6 @@ def test_attempts_resume_where_they_were(lost, whole, tmp_path):
   assert logged(copy) == logged(folder)
 
 
-def test_the_save_interval_changes_no_result(whole, tmp_path):
-  run, lines = make_run(tmp_path, save_every=100)
-  assert leaf_bytes(loop.train(run)) == leaf_bytes(whole[0])
-  assert lines == whole[1]
-  assert checkpoints(tmp_path) == [120]
-  assert checkpoints(whole[2]) == [20, 40, 60, 80, 100, 120]
-  assert logged(tmp_path) == logged(whole[2])
-
-
 def test_seeds_behind_the_farthest_are_saved_too(tmp_path):
   """A checkpoint is named after the seed that is farthest."""
   run, lines = make_run(tmp_path, (CONVERGING,) * 3)
@@ -184,22 +174,6 @@ def test_stop_signal_saves_and_the_next_call_goes_on(
   assert logged(tmp_path) == logged(whole[2])
 
 
-def test_a_stop_after_a_failure_counts_the_steps_of_the_next_attempt(
-  tmp_path, monkeypatch
-):
-  write = log.Log.write
-
-  def stop_at_last(log, states, metrics):
-    write(log, states, metrics)
-    if max(states.step) == 60:
-      os.kill(os.getpid(), signal.SIGTERM)
-
-  run, _ = make_run(tmp_path, (HOPELESS,) * 3, save_every=100)
-  monkeypatch.setattr(log.Log, "write", stop_at_last)
-  with pytest.raises(Interrupted, match="stopped at step 60 of 120"):
-    loop.train(run)
-
-
 def test_first_ctrl_c_is_remembered_and_the_second_obeyed():
   before = signal.getsignal(signal.SIGINT)
   with log.stop_signals():
@@ -218,31 +192,6 @@ def test_training_can_start_from_other_parameters(whole, tmp_path):
   assert fresh["step"] == 20
   assert max(row["loss"] for row in first) < 0.1 * fresh["loss"]
   assert len({row["loss"] for row in first}) == 3  # data are the seeds' own
-
-
-def test_a_run_of_another_structure_is_refused_and_nothing_moves(
-  whole, tmp_path
-):
-  folder = tmp_path / "run"
-  shutil.copytree(whole[2], folder)
-  before = contents(folder)
-  run, _ = make_run(folder, experiment=toy.Toy(heads=("main", "other")))
-  for use in (loop.train, lambda run: loop.load(run, "last")):
-    missing = "lacks best_params/other/offset float32[3]"
-    with refuses("another structure: it has best_params/hint/offset", missing):
-      use(run)
-  assert contents(folder) == before
-
-
-def test_best_is_of_all_attempts(whole):
-  states, _, folder = whole
-  rows = logged(folder)
-  for r, seed in enumerate(SEEDS):
-    em_by_step = {row["step"]: row["em"] for row in rows if row["seed"] == seed}
-    best = max(em_by_step.values())
-    assert np.float32(best) == states.best_em[r]
-    first_step = min(step for step, em in em_by_step.items() if em == best)
-    assert states.best_step[r] == first_step
 
 
 def test_what_is_watched_is_logged_where_seeds_moved(tmp_path):

@@ -14,10 +14,6 @@ from presets import multiply_long
 
 from lengthgen_jax.attention.calibration import (
   MeanAttention,
-  Selection,
-  candidate_lines,
-  move_output_lines_to_first_layer,
-  within_reach,
 )
 from lengthgen_jax.attention.lines import (
   LEFT,
@@ -26,16 +22,15 @@ from lengthgen_jax.attention.lines import (
   cells_on_line,
   of_seed,
 )
-from lengthgen_jax.config import build, default_config
+from lengthgen_jax.config import build
 from lengthgen_jax.evaluation import decode
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import attention_statistics, runs
 from lengthgen_jax.tasks import TASKS, dataset
-from lengthgen_jax.tasks.packing import KINDS
 from lengthgen_jax.tasks.task import Size
 
 TASK = TASKS["multiply_long"]()
-A, B, TARGET, START = range(4)
+A, B, TARGET = range(3)
 NO, ONE = np.zeros((2, 2), int), np.eye(2, dtype=int)
 J, K = np.diag([1, 0]), np.diag([0, 1])
 
@@ -53,7 +48,7 @@ def digits(rng, n: int) -> str:
 # The task.
 
 
-@pytest.mark.parametrize("n, m", [(1, 1), (5, 2), (37, 61), (200, 200)])
+@pytest.mark.parametrize("n, m", [(1, 1), (37, 61)])
 def test_running_sums_and_product_are_those_of_python(n, m):
   rng = np.random.default_rng(n)
   a = [digits(rng, n), "9" * n, "1".ljust(n, "0")]
@@ -62,32 +57,8 @@ def test_running_sums_and_product_are_those_of_python(n, m):
   for x, y, ids in zip(a, b, np.asarray(batch.target), strict=True):
     assert TASK.decode(ids) == plain.running_sums(x, y) + "&"
     assert TASK.render_with_lengths(ids, (n, m)) == str(int(x) * int(y))
-
-
-def test_running_sums_are_rendered_on_request():
-  (ids,) = np.asarray(typed(["123*456"]).target)
-  assert TASK.render_with_lengths(ids, (3, 3), True) == "738 688 560 -> 56088"
-  with pytest.raises(ValueError, match="wrote 12 digits .* not 10"):
-    TASK.render_with_lengths(ids, (4, 2))
-
-
-def test_rows_of_a_grid_meet_their_digits():
-  """Digit k of a and digit j of b; the row of `&` the operator."""
-  n, m = 4, 2
-  batch = typed(["1234*56"])
-  rows, keys = batch.rows, batch.source_keys
-  source = TASK.decode(np.asarray(batch.source[0]))
-  places = [divmod(i, n + 1) for i in range(m * (n + 1) + 1)]
-  assert np.array_equal(rows.left[0], places)
-  assert np.array_equal(rows.right[0], [(m - j, n - k) for j, k in places])
-  # A key's coordinates are those of the token it holds.
-  assert np.array_equal(batch.keys.left[0, 1:], places[:-1])
-  for (j, k), row in zip(places, range(len(places)), strict=True):
-    for segment, symbol in ((A, "4321$"[k]), (B, "65*"[j])):
-      place = np.where(segment == A, [0, k], [j, 0])
-      at = (keys.segment[0] == segment) & (keys.right[0] == place).all(-1)
-      (key,) = np.flatnonzero(at)
-      assert source[key] == symbol, (row, segment)
+    with pytest.raises(ValueError, match="wrote .* digits .* not"):
+      TASK.render_with_lengths(ids, (n, m + 1))
 
 
 def test_training_goes_through_squares_and_rectangles():
@@ -133,15 +104,6 @@ def test_test_sets_draw_the_numbers_that_they_name():
   inside = "".join(x[1:-1] for pair in zeros for x in pair)
   assert 0.7 < inside.count("0") / len(inside) < 0.85
   assert all(x[0] != "0" for pair in zeros for x in pair)
-
-
-def test_unequal_numbers_are_named_by_their_digits():
-  section = default_config("multiply_long").eval
-  section.multipliers = (3, 61)
-  variants = TASK.variants("unequal", section, 61)
-  assert variants == [("unequal_x3", (3,))]
-  assert TASK.operand_lengths(37, (61,)) == (37, 61)
-  assert TASK.operand_lengths(37, ()) == (37, 37)
 
 
 # Bad input.
@@ -203,12 +165,6 @@ def test_the_scaffold_sees_what_a_digit_hangs_on():
     assert not in_grid[1].any()  # later a key is a state
 
 
-def test_fewer_heads_share_the_cells():
-  config = untrained.config("multiply_long", fields={"bias.kind": "window"})
-  lines = build.make_scaffold(config, build.build(config))["cross"]
-  assert lines.shape == (1, 1, 2) and lines.valid.sum() == 3
-
-
 PLANTED = {
   "cross": [
     (A, RIGHT, K, (0, 0)),
@@ -268,61 +224,12 @@ def test_planted_lines_of_two_axes_are_recovered(site):
     assert recovered == ([planted] if head < 3 else []), (site, head)
 
 
-def test_what_a_row_may_depend_on_is_near():
-  batch = jax.tree.map(np.asarray, typed(["111*111"]))
-  ends = {A, B}
-  tested = candidate_lines(
-    batch.rows, batch.keys, TARGET, (0, 1), False, ends, (-1, 0, 1)
-  )
-  early, later = within_reach(tested, batch.keys, TASK, 1)
-  near = tested.intercept[early & (tested.segment == TARGET)]
-  assert set(map(tuple, near.tolist())) == set(
-    itertools.product((-1, 0, 1), repeat=2)
-  )
-  cross = candidate_lines(
-    batch.rows, batch.source_keys, TARGET, (-1, 0, 1), False, ends
-  )
-  first_cross, _ = within_reach(cross, batch.source_keys, TASK, 1)
-  moving = first_cross & cross.matrix.any((1, 2))
-  places = np.c_[cross.segment, cross.intercept][moving].tolist()
-  assert sorted(places) == [[A, 0, -1], [A, 0, 0], [A, 0, 1], [B, 0, 0]]
-  assert np.array_equal(early, later | (tested.segment == START))
-
-
-def test_lines_to_outputs_are_read_in_the_first_layer():
-  """Of the heads that have them where any first has; other lines stay."""
-  batch = jax.tree.map(np.asarray, typed(["111*111"]))
-  tested = candidate_lines(
-    batch.rows, batch.keys, TARGET, (0, 1), False, {A, B}, (-1, 0, 1)
-  )
-  shape = 3, 2, len(tested.segment)
-  random = np.random.default_rng(0)
-  keep = random.random(shape) < 0.4
-  outputs = np.flatnonzero(tested.segment == TARGET)
-  late, never = outputs[:2]
-  keep[0, :, late], keep[1, :, late] = False, [True, False]
-  keep[:, :, never] = False
-  score = random.random(shape)
-  verdict = Selection(score, score, score, keep, keep)
-  first = move_output_lines_to_first_layer(verdict, tested, TASK.target_segment)
-  others = tested.segment != TARGET
-  assert np.array_equal(first.keep[..., others], keep[..., others])
-  assert not first.keep[1:, :, ~others].any()
-  for c in outputs:
-    has = [n for n in range(3) if keep[n, :, c].any()]
-    n = has[0] if has else 0
-    assert np.array_equal(first.keep[0, :, c], keep[n, :, c])
-    assert np.array_equal(first.score[0, :, c], score[n, :, c])
-  assert first.keep[0, :, late].tolist() == [True, False]
-  assert not first.keep[0, :, never].any()
-
-
 # Both families, and decoding.
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_room_behind_a_grid_changes_no_exact_match(kind):
+def test_room_behind_a_grid_changes_no_exact_match():
   """Numbers of one size packed tight, and with PAD behind them."""
+  kind = "decoder_only"
   grid_model, texts = model(kind), ["12*345", "99*999", "10*100"]
   tight, roomy = (typed(texts, kind, bound) for bound in (None, (4, 5)))
   right, exact = map(np.asarray, grid_model.matches(tight))

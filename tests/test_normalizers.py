@@ -1,7 +1,5 @@
 """Attention normalizers against brute force: weights and gradients."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +16,7 @@ from lengthgen_jax.attention.normalizers import (
 )
 
 INF = np.inf
-ALPHAS = (1.05, 1.3, 1.5, 1.75, 2.0, 3.0)
+ALPHAS = (1.05, 1.5, 3.0)
 FORMS = {
   "softmax": AttentionConfig(),
   "entmax": AttentionConfig("entmax"),
@@ -85,10 +83,6 @@ def brute_force(config, values):
   return np.array([entmax_by_bisection(row, alpha) for row in values])
 
 
-def test_forms_cover_the_registry():
-  assert {form.normalizer for form in FORMS.values()} == set(NORMALIZERS)
-
-
 @pytest.mark.parametrize("dtype", ("float32", "float64"))
 @pytest.mark.parametrize("name", FORMS)
 def test_weights_are_those_of_their_definition(name, dtype):
@@ -111,7 +105,7 @@ def test_weights_are_those_of_their_definition(name, dtype):
     assert not weights[zero].any() and (zero & (values > -INF)).sum() > 30
 
 
-@pytest.mark.parametrize("keys", (2, 50, 2000))
+@pytest.mark.parametrize("keys", (2, 2000))
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_entmax_of_any_alpha_and_any_number_of_keys(alpha, keys):
   """Weights of many nearly equal keys, where thresholds converge slowest."""
@@ -147,26 +141,6 @@ def test_gradients_are_finite_differences(name):
   assert not gradient[3].any()
   # The only open key of row 4 has a weight of 1 whatever its logit is.
   assert gradient[4].any() == (name == "stick_breaking")
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_order_closed_keys_and_vmap_do_not_change_weights(name):
-  """Order of keys, added closed keys and vmap over seeds do not change them."""
-  config, values = FORMS[name], logits(keys=7).astype(np.float32)
-  order = np.random.default_rng(2).permuted(
-    np.tile(np.arange(7), (len(values), 1)), axis=1
-  )
-  gathered = np.take_along_axis(values, order, axis=1)
-  weights = np.asarray(weights_of(config, values))
-  by_order = np.asarray(weights_of(config, gathered, order[None, None]))
-  expected = np.take_along_axis(weights, order, axis=1)
-  np.testing.assert_allclose(by_order, expected, atol=1e-6)
-  closed = np.concatenate([values, np.full_like(values, -INF)], axis=1)
-  with_closed_keys = np.asarray(weights_of(config, closed))
-  np.testing.assert_allclose(with_closed_keys[:, :7], weights, atol=1e-6)
-  seeds = np.stack([values, 2 * values])
-  of_seeds = jax.vmap(functools.partial(weights_of, config))(seeds)
-  np.testing.assert_allclose(of_seeds[0], weights, atol=1e-6)
 
 
 def test_stick_breaking_takes_keys_by_index():
@@ -219,14 +193,3 @@ def test_invalid_normalizers_are_refused():
     untrained.experiment(fields={"attention.normalizer": "hardmax"})
   with refuses("'stick_breaking'", "model.kind='decoder_only'", "sparsemax"):
     untrained.experiment(fields={"attention.normalizer": "stick_breaking"})
-
-
-def test_labels_name_the_normalizer_and_its_alpha():
-  labels = {name: form.label for name, form in FORMS.items()}
-  assert labels == {
-    "softmax": "softmax",
-    "entmax": "entmax 1.5",
-    "entmax_1.9": "entmax 1.9",
-    "sparsemax": "sparsemax",
-    "stick_breaking": "stick_breaking",
-  }

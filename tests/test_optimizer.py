@@ -11,14 +11,10 @@ import pytest
 import tiny
 import toy
 import untrained
-from pytrees import leaf_bytes, max_difference
+from pytrees import leaf_bytes
 
-from lengthgen_jax import register
-from lengthgen_jax.config import fields
 from lengthgen_jax.config.build import build
-from lengthgen_jax.errors import UsageError
 from lengthgen_jax.training import loop, optimizer
-from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.loop import TrainSpec
 from lengthgen_jax.training.optimizer import OPTIMIZERS, TrainConfig
 
@@ -145,72 +141,3 @@ def test_heads_that_a_step_does_not_train_keep_parameters_and_moments(name):
     assert before and (leaf_bytes(before) == leaf_bytes(after)) == (
       head in idle
     )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_state_comes_back_from_a_checkpoint(name, tmp_path, params, grads):
-  transformation = optimizer.make_optimizer(train_config(optimizer=name))
-  update = jax.jit(transformation.update)
-  _, opt_state = update(grads, transformation.init(params), params)
-  state = toy_state(opt_state)
-  store = Checkpoints(tmp_path / "checkpoints", 2, seeds=(0,), writes=True)
-  store.save(1, state)
-  store.close()
-  _, restored = store.restore(jax.eval_shape(lambda: state))
-  assert leaf_bytes(restored) == leaf_bytes(state)
-  next_updates = [
-    update(grads, state, params) for state in (opt_state, restored.opt_state)
-  ]
-  assert max_difference(*next_updates) == 0.0
-
-
-def toy_state(opt_state) -> loop.TrainState:
-  """A train state that holds this state of an optimizer."""
-  state = loop.init_state(toy.train_spec(), 0)
-  return state.replace(opt_state=opt_state)
-
-
-@pytest.mark.parametrize(
-  ("optimizer_name", "field", "value"),
-  [
-    ("adam", "adam_learning_rate", 0.1),
-    ("lion", "adam_b2", 0.5),
-  ],
-)
-def test_fields_of_other_optimizers_are_refused(optimizer_name, field, value):
-  config = tiny.get_config()
-  config.train.optimizer = optimizer_name
-  config.train[field] = value
-  with pytest.raises(UsageError, match=f"train.{field}={value}.*optimizer"):
-    fields.check_has_effect(config, f"train.{field}")
-
-
-def test_an_unknown_optimizer_is_refused():
-  config = tiny.get_config()
-  config.train.optimizer = "adagrad"
-  with pytest.raises(UsageError, match="'adagrad'.*adam, muon, lion"):
-    fields.check_fields(config)
-
-
-def test_an_optimizer_of_a_user_trains(request):
-  def descend(train):
-    return optax.sgd(optimizer.make_schedule(train))
-
-  register.optimizer("descent", optimizer.Optimizer(descend))
-  request.addfinalizer(lambda: OPTIMIZERS.pop("descent"))
-  request.addfinalizer(OPTIMIZERS.origins.clear)
-  train = train_config(
-    optimizer="descent",
-    learning_rate=0.05,
-    steps=400,
-    target_exact_match=2.0,  # never reached
-  )
-  spec = TrainSpec(toy.Toy(), train)
-  states, losses = loop.init_seeds(spec, [0]), []
-  for _ in range(3):
-    scaffold = toy.scaffold(toy.CONVERGING)
-    states, metrics = toy.chunk(spec, states, [0], scaffold, 20)
-    losses.append(metrics.loss[0, 0])
-  assert losses[0] > losses[1] > losses[2]
-  with pytest.raises(UsageError, match="'adam' exists already"):
-    register.optimizer("adam", optimizer.Optimizer(descend))

@@ -144,22 +144,4 @@ def test_a_batch_is_what_its_text_says(form, kind):
       assert batch[-3:] == (None, None, None)
 
 
-@every_kind
-@every_form
-def test_examples_share_coordinates_unless_their_lengths_differ(form, kind):
-  task, batch = FORMS[form], plain.draw_examples(form).batch[kind]
-  count = COUNT if task.ragged else 1
-  for coordinates in (batch.rows, batch.keys, batch.source_keys):
-    if coordinates is not None:
-      assert {len(x) for x in coordinates[:3]} == {count}
-  for places in (batch.places, batch.source_places):
-    if places is not None:
-      assert len(places.place) == len(places.digit) == len(places.size) == count
-  if task.ragged:  # and every row behind an example is PAD
-    assert len(set(batch.prompt_length.tolist())) > 3
-    assert ((batch.rows.segment == PAD) == (batch.target == task.pad)).all()
-    assert ((batch.keys.segment == PAD) == (batch.inputs == task.pad)).all()
-    assert not batch.weight[batch.rows.segment == PAD].any()
-
-
 # What lines need of the coordinates.

@@ -1,7 +1,5 @@
 """What each position encoding tells, alone and in a model."""
 
-import contextlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +15,6 @@ from lengthgen_jax.attention.positions.encoding import (
 )
 from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.rng import Noise
-from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.tasks.packing import KINDS
 
 D, HEADS, SIZE = 16, 2, 9
@@ -120,29 +117,6 @@ def test_a_cyclic_index_is_the_same_a_period_later(kind):
   assert np.array_equal(encode(cyclic, usual), encode(cyclic, usual % 3))
   assert np.abs(encode(cyclic, usual) - encode(cyclic, usual + 1)).max() > 1e-3
   assert np.abs(encode(plain, usual) - encode(plain, usual + 3)).max() > 1e-3
-
-
-def test_sinusoids_tell_indices_apart():
-  table = np.asarray(sinusoid(jnp.arange(200), 16))
-  np.testing.assert_allclose((table**2).sum(-1), 8.0, rtol=1e-5)
-  distance = np.abs(table[:, None] - table[None]).max(-1)
-  assert np.all(distance[~np.eye(200, dtype=bool)] > 1e-3)
-  expected = [np.sin(3), np.cos(3), np.sin(3 / 10), np.cos(3 / 10)]
-  waves = sinusoid(jnp.array(3), 8)[jnp.array([0, 4, 1, 5])]
-  np.testing.assert_allclose(waves, expected, atol=1e-5)
-  assert sinusoid(jnp.arange(4), 5).shape == (4, 5)
-
-
-def test_nape_has_alibi_in_half_of_the_heads():
-  config = PositionConfig("nape")
-  rows, keys = spaced(np.arange(SIZE)), spaced(np.arange(SIZE))
-  bias = POSITIONS["nape"](config, D, 5).apply(
-    {}, rows, keys, True, method="bias"
-  )
-  distance = np.abs(np.arange(SIZE) - np.arange(SIZE)[:, None])
-  slopes = np.array([1.0, 1 / 2, 0.0, 0.0, 0.0])
-  expected = -slopes[:, None, None] * distance
-  np.testing.assert_allclose(bias[0], expected, rtol=1e-6)
 
 
 def test_rope_scores_depend_on_the_difference_alone():
@@ -264,17 +238,6 @@ def test_places_start_at_random_in_training_alone(kind):
   assert set(place_of(hooks.embed(target, None, x)[:, 0])) == {0}
 
 
-@pytest.mark.parametrize("kind", ("coordinates", "abacus"))
-def test_both_axes_of_a_grid_are_encoded(kind):
-  grid = np.array([divmod(i, 3) for i in range(9)])
-  vectors = Hooks(kind).embed(at_places(place=grid))[0]
-  distance = np.abs(vectors[:, None] - vectors[None]).max(-1)
-  assert np.all(distance[~np.eye(9, dtype=bool)] > 1e-3)
-  if kind == "coordinates":
-    half = [sinusoid(grid[:, axis], D // 2) for axis in range(2)]
-    np.testing.assert_allclose(vectors, np.concatenate(half, -1), atol=1e-6)
-
-
 # Randomized positions.
 
 HIGHEST = 64
@@ -305,39 +268,7 @@ def test_randomized_positions_are_an_ordered_draw():
   assert five == sorted(set(five))
 
 
-def test_a_decoded_row_has_its_randomized_position():
-  hooks = Hooks("randomized", table=HIGHEST)
-  whole = drawn_positions(hooks, at_places())
-  for row in (0, 4, 8):
-    part = jax.tree.map(jnp.asarray, at_places()).slice(row, 1)
-    assert drawn_positions(hooks, part) == whole[row : row + 1]
-
-
-def test_randomized_positions_can_count_from_the_right():
-  hooks = Hooks("randomized", table=HIGHEST)
-  index = np.array([np.arange(SIZE)[::-1], np.arange(SIZE)[::-1] - 3])
-  at = at_places(index=index)._replace(size=np.array([[SIZE], [SIZE - 3]]))
-  vectors = hooks.embed(at, None, jnp.zeros((2, SIZE, D)))
-  assert vectors.shape == (2, SIZE, D) and np.isfinite(vectors).all()
-  whole = hooks.embed(at_places())[0]
-  np.testing.assert_array_equal(vectors[0], whole[::-1])
-
-
 # In a model: where counting starts, what a table holds.
-
-
-@pytest.mark.parametrize("period", (0, 3))
-def test_a_right_anchored_source_keeps_its_phase_at_every_width(period):
-  """So that the output row and its input digit have one index."""
-  config = PositionConfig("sinusoidal", period, "right")
-  for width in (6, 8, 13):
-    keys = places(tokens((0, width + 1), (1, width + 1)))
-    padded = places(tokens((0, width + 1), (1, width + 1)), [*tokens((0, 40))])
-    index = np.asarray(config.cyclic(keys.index_right()))[0]
-    again = np.asarray(config.cyclic(padded.index_right()))[0]
-    assert np.array_equal(again[: 2 * width + 2], index)
-    last = index[width + 1 :][::-1]
-    assert np.array_equal(last, config.cyclic(np.arange(width + 1)))
 
 
 @pytest.mark.parametrize("anchor", ("left", "right"))
@@ -346,13 +277,10 @@ def test_the_source_is_counted_from_its_anchor(anchor):
   experiment = untrained.experiment("addition", "encoder_decoder", fields)
   batch = untrained.typed(experiment, "12+34", longest=6)
   params = untrained.params(experiment)
-  sites = experiment.site_inputs({}, batch)
-  run = lambda: experiment.model.apply(
-    {"params": params}, batch, sites, method="encode"
-  )
+  run = lambda: experiment.apply(params, {}, batch, "addition")
   acts = jax.jit(run)()[1]
   table = params["token_embedder"]["embedding"][np.asarray(batch.source[0])]
-  sinusoids = (np.asarray(acts["embeddings"])[0] - table)[:10]
+  sinusoids = (np.asarray(acts["source"])[0] - table)[:10]
   index = np.arange(10)[:: 1 if anchor == "left" else -1]
   np.testing.assert_allclose(sinusoids, sinusoid(index, 16), atol=1e-5)
 
@@ -386,15 +314,3 @@ def test_a_table_too_short_is_refused(kind):
   cyclic = {"positions.kind": "learned", "positions.table": 3}
   cyclic["positions.cyclic_period"] = 3
   untrained.experiment("addition", fields=cyclic).test_width(1000)
-
-
-@pytest.mark.parametrize("kind", POSITIONS)
-def test_places_of_digits_are_for_tasks_of_digits(kind):
-  fields = {"positions.kind": kind}
-  others = [name for name in POSITIONS if not POSITIONS[name].of_digits]
-  words = f"positions.kind='{kind}'", f"choose one of {', '.join(others)}"
-  is_refused = POSITIONS[kind].of_digits
-  with refuses(*words) if is_refused else contextlib.nullcontext():
-    untrained.experiment("sort", fields=fields)
-  for name in (name for name in TASKS if TASKS[name]().of_digits):
-    untrained.experiment(name, fields=fields)

@@ -1,7 +1,6 @@
 """Models as files: those that come with the package, and those exported."""
 
 import dataclasses
-import importlib.resources
 import json
 import tomllib
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import untrained
 from command import REPOSITORY, TINY, contents, inside, refusal, refuses
-from flax.traverse_util import flatten_dict
 
 import lengthgen_jax
 from lengthgen_jax.attention.biases.scaffold import SiteMatrix
@@ -19,19 +17,11 @@ from lengthgen_jax.pretrained import files
 from lengthgen_jax.results import records
 
 SHIPPED = files.names()
-MAX_BYTES = 10 << 20  # of all models that come with the package
-MAX_CASES = 20  # of a model whose certificate is made again
-# Inputs and answers, of any length where the model is proved.
+# Inputs and answers of models of every kind, of any length.
 QUESTIONS = {
-  "addition": (f"{'9' * 30}+1", f"1{'0' * 30}"),
-  "successor": ("9" * 30, f"1{'0' * 30}"),
-  "multiply": (f"{'3' * 30}*3", "9" * 30),
+  "addition_decoder_only": (f"{'9' * 30}+1", f"1{'0' * 30}"),
   "parity": ("1011" * 9, "1"),
   "multiply_long": ("99999*9999", "999890001"),
-  "increment": ("9" * 30, f"1{'0' * 30}"),
-  "modular": ("3 4 5 6", "4"),
-  "copy": ("5 3 9", "5 3 9"),
-  "reverse": ("5 3 9", "9 3 5"),
   "sort": ("5 3 9 3", "3 3 5 9"),
 }
 
@@ -77,53 +67,40 @@ def rewrite(path, card=None, change_arrays=None, change_config=None) -> None:
 # Models that come with the package.
 
 
-def test_models_of_the_package_are_small_and_travel_in_a_wheel():
-  folder = importlib.resources.files("lengthgen_jax.pretrained")
-  shipped = {x.name for x in folder.iterdir()}
-  size = 0
-  for name in SHIPPED:
-    files = {f"{name}.npz", f"{name}.json"}
-    assert files <= shipped
-    size += sum(len((folder / file).read_bytes()) for file in files)
-  assert size <= MAX_BYTES
+def test_models_of_the_package_travel_in_a_wheel():
   project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
   patterns = project["tool"]["setuptools"]["package-data"]
   assert {"*.npz", "*.json"} <= {*patterns["*"]}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_model_of_the_package_answers(name):
-  loaded = lengthgen_jax.load(name)
-  card, _ = files.read(name)
-  leaves = jax.tree.leaves(loaded.model.params)
-  assert card["name"] == name and card["task"] == loaded.config.task
-  assert card["parameters"] == sum(leaf.size for leaf in leaves)
-  assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float32)}
+def test_the_card_of_a_model_is_of_its_arrays(name):
+  card, arrays = files.read(name)
+  params = [x for key, x in arrays.items() if key.startswith("params/")]
+  assert card["name"] == name and card["task"] == card["config"]["task"]
+  assert card["parameters"] == sum(x.size for x in params)
+  assert {x.dtype for x in params} == {np.dtype(np.float32)}
   assert card["bytes"] == (files.FOLDER / f"{name}.npz").stat().st_size
-  assert card["data_sheet"] == loaded.data_sheet
   assert len(card["data_sheet"]["commit"]) == 40  # all code was committed
   if card["certificate"]:
     assert card["certificate"]["value"] == 1
-    assert card["certificate"]["margin"] == loaded.certificate["margin"]
-  if card["task"] in QUESTIONS:
-    text, answer = QUESTIONS[card["task"]]
-    assert loaded.predict(text) == answer
-    assert loaded.predict([text, "?"])[1].startswith("error: ")
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_model_of_the_package_answers(name):
+  text, answer = QUESTIONS[name]
+  loaded = lengthgen_jax.load(name)
+  said, error = loaded.predict([text, "?"])
+  assert said == answer and error.startswith("error: ")
 
 
 def test_the_list_of_models_needs_no_workdir():
   completed = inside("--mode=models")
   assert completed.returncode == 0, completed.stderr
-  assert [row.split(" | ")[0] for row in completed.stdout.splitlines()[2:]] == [
-    f"| {name}" for name in SHIPPED
-  ]
-
-
-def test_the_table_says_what_is_proved():
-  proof = lambda certificate: models.proof({"certificate": certificate})
-  assert proof({"value": 1}) == "∀"
-  assert proof({"value": 0}) == proof(None) == "measured"
-  assert proof(files.OTHER_MODEL) == "certificate is of another model"
+  rows = completed.stdout.splitlines()[2:]
+  assert [row.split(" | ")[0] for row in rows] == [f"| {x}" for x in SHIPPED]
+  proofs = {name: "∀" in row for name, row in zip(SHIPPED, rows, strict=True)}
+  assert proofs["parity"] and not proofs["sort"]
 
 
 # Exporting.
@@ -145,14 +122,6 @@ def test_an_export_is_one_seed_of_the_workdir(exported, trained):
   assert loaded.model.step == original.model.step
   texts = ["12+34", "9+9", "what"]
   assert loaded.predict(texts) == original.predict(texts)
-  assert loaded.predict("12+34") == original.predict(texts)[0]
-  with np.load(exported.with_suffix(".npz"), allow_pickle=False) as file:
-    kinds = {name.partition("/")[0] for name in file}
-    params = {name for name in file if name.startswith("params/")}
-  assert kinds == {"params", "lines"}
-  assert params == {
-    f"params/{name}" for name in flatten_dict(original.model.params, sep="/")
-  }
 
 
 def test_the_data_sheet_says_how_it_was_made_and_what_it_measured(
@@ -199,16 +168,6 @@ def test_output_heads_of_hints_are_not_exported():
   assert set(params) - set(kept) == {idle}
 
 
-def test_further_segments_of_hints_are_not_exported():
-  fields = {"positions.segments": True}
-  experiment = untrained.experiment("sort", "decoder_only", fields)
-  params = untrained.params(experiment)
-  rows = np.asarray(params["segment_embedder"]["embedding"])
-  doubled = {"segment_embedder": {"embedding": np.concatenate([rows, rows])}}
-  params = export.used_params(params | doubled, experiment)
-  assert np.array_equal(params["segment_embedder"]["embedding"], rows)
-
-
 def test_what_cannot_be_exported_is_refused(trained_models, trained, tmp_path):
   model = trained_models[0]
   doubled = jax.tree.map(lambda x: np.asarray(x, np.float64), model.params)
@@ -219,7 +178,7 @@ def test_what_cannot_be_exported_is_refused(trained_models, trained, tmp_path):
     export.bias_arrays(dataclasses.replace(model, scaffold={"self": matrix}))
   flags = f"--workdir={trained}", "--mode=export"
   assert "--export_to is missing" in refusal(inside(*flags))
-  for target in (tmp_path, tmp_path / "model.json", tmp_path / "model.npz"):
+  for target in (tmp_path, tmp_path / "model.npz"):
     line = refusal(inside(*flags, f"--export_to={target}"))
     assert "end with the name of the model" in line
   line = refusal(inside(f"--workdir={trained}", "--mode=predict", "--seed=1"))
@@ -248,42 +207,25 @@ def test_a_model_stands_in_place_of_a_trained_workdir(
     (1, 1, "train")
   }
   # The folder of its results can be passed as --workdir afterwards.
-  completed = inside(
-    "--workdir=tiny", "--mode=evaluate", *flags, folder=tmp_path
-  )
-  assert completed.returncode == 0, completed.stderr
-  assert records.read(tmp_path / "tiny" / "results.jsonl") == rows
-  named = tmp_path / "named"
-  probe = "--config.probe.only=('intact',)"
-  completed = inside(flag, "--mode=probe", f"--workdir={named}", probe)
-  assert completed.returncode == 0, completed.stderr
-  assert (named / "probes.jsonl").exists()
-  completed = inside("--mode=report", "--workdir=tiny", folder=tmp_path)
-  assert completed.returncode == 0, completed.stderr
+  for words, text in (("predict", "1+2\n"), ("report", "")):
+    words = f"--mode={words}", "--workdir=tiny"
+    completed = inside(*words, text=text, folder=tmp_path)
+    assert completed.returncode == 0, completed.stderr
   assert before == contents(exported.parent) | contents(files.FOLDER)
 
 
 def test_a_model_and_another_run_are_not_mixed(exported, trained, tmp_path):
   flag = f"--model={exported}"
-  for mode in ("predict", "evaluate"):
-    line = refusal(inside(flag, f"--workdir={trained}", f"--mode={mode}"))
-    assert str(trained) in line and "was trained there" in line
+  line = refusal(inside(flag, f"--workdir={trained}", "--mode=evaluate"))
+  assert str(trained) in line and "was trained there" in line
   line = refusal(inside(flag, TINY, "--mode=predict"))
   assert "leave --config out" in line
-  line = refusal(inside(flag, "--mode=train", folder=tmp_path))
-  assert "--mode=evaluate, predict, certify, probe, report" in line
   line = refusal(
     inside(
       flag, "--mode=evaluate", "--config.model.mlp_dim=64", folder=tmp_path
     )
   )
   assert "model.mlp_dim=64 but 32 there" in line
-  line = refusal(
-    inside(
-      flag, "--mode=evaluate", "--config.eval.checkpoint=best", folder=tmp_path
-    )
-  )
-  assert "eval.checkpoint='best'" in line and "'last' alone" in line
   assert not (tmp_path / "tiny" / "results.jsonl").exists()
   (tmp_path / "other").mkdir()
   (tmp_path / "other" / "thesis.txt").write_text("all of it")
@@ -294,19 +236,6 @@ def test_a_model_and_another_run_are_not_mixed(exported, trained, tmp_path):
   config = workdir.files.saved_config(tmp_path / "tiny")
   line = refusal(inside(TINY, f"--workdir={tmp_path / 'tiny'}"))
   assert "holds results of --model=" in line and config.pretrained in line
-
-
-def test_a_folder_with_a_models_name_must_be_written_with_a_dot_slash(
-  trained, tmp_path, monkeypatch
-):
-  name = SHIPPED[0]
-  (tmp_path / name).mkdir()
-  (tmp_path / name / "config.json").write_bytes(
-    (trained / "config.json").read_bytes()
-  )
-  monkeypatch.chdir(tmp_path)
-  with refuses(f"write ./{name}"):
-    lengthgen_jax.load(name)
 
 
 # Files that are damaged, or of another model.
@@ -339,16 +268,6 @@ def first_kernel(arrays: dict) -> str:
   return next(name for name in arrays if name.endswith("query/kernel"))
 
 
-def cast(name, dtype):
-  """A change of the type of an array, which a function may name."""
-
-  def change(arrays):
-    key = name(arrays) if callable(name) else name
-    arrays[key] = arrays[key].astype(dtype)
-
-  return change
-
-
 def one_layer_for_all(field):
   """A change of a field of lines to one that numpy would broadcast."""
 
@@ -370,14 +289,11 @@ def one_layer_for_all(field):
       lambda x: x.update({first_kernel(x): np.ones((2, 2), np.float32)}),
       "(2, 2), not",
     ),
-    (lambda x: x.pop("lines/self_anchor"), "self has no anchor"),
-    (lambda x: x.update(extra=np.ones(3)), "unknown array extra"),
     (lambda x: x.update({"lines/x": np.ones(3)}), "no such array"),
-    (cast(first_kernel, np.float64), "not float32"),
-    (cast("lines/self_intercept", np.int8), "not int32"),
-    (cast("lines/self_valid", np.int8), "not bool"),
-    (lambda x: x.update({"lines/meta": np.array("{}")}), "no seeds"),
-    (lambda x: x.pop("lines/schema"), "schema"),
+    (
+      lambda x: x.update({first_kernel(x): x[first_kernel(x)].astype("f8")}),
+      "not float32",
+    ),
     (one_layer_for_all("self_value"), "lines/self_value: is float32"),
     (lambda x: x["lines/self_intercept"].fill(1 << 30), "too large a number"),
     (lambda x: x[first_kernel(x)].fill(np.nan), "not finite"),
@@ -386,16 +302,6 @@ def one_layer_for_all(field):
 def test_arrays_of_another_form_or_model_are_refused(change, message, copied):
   rewrite(copied, change_arrays=change)
   with refuses(message):
-    lengthgen_jax.load(copied)
-
-
-@pytest.mark.parametrize("section", ["", "train"])
-def test_a_config_with_a_dot_in_a_name_is_refused(section, copied):
-  def add(config):
-    (config[section] if section else config).update({"bias.closed": -9.0})
-
-  rewrite(copied, change_config=add)
-  with refuses("'bias.closed' is no plain name"):
     lengthgen_jax.load(copied)
 
 
@@ -414,24 +320,14 @@ def test_a_certificate_of_another_model_is_none(tmp_path):
   assert "∀" not in line and "certificate is of another model" in line
 
 
-@pytest.mark.parametrize(
-  ("changes", "words"),
-  [
-    ({"card": {"format": 1}}, ("format version 1", "reads 2")),
-    (
-      {"change_config": lambda config: config["train"].update(momentum=1)},
-      ("another version", "momentum"),
-    ),
-  ],
-)
-def test_a_card_of_another_version_is_refused(changes, words, copied):
-  rewrite(copied, **changes)
+def test_a_card_of_another_version_is_refused(copied):
+  rewrite(copied, {"format": 1})
   line = refusal(inside(f"--model={copied}", "--mode=predict"))
-  assert all(word in line for word in words)
+  assert "format version 1" in line and "reads 2" in line
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"format": 2}'])
-def test_a_file_that_is_no_card_is_refused(text, copied):
-  copied.with_suffix(".json").write_text(text)
-  with refuses(f"{copied}.json"):
-    lengthgen_jax.load(copied)
+def test_a_file_that_is_no_card_is_refused(copied):
+  for text in ("[]", "{", '{"format": 2}'):
+    copied.with_suffix(".json").write_text(text)
+    with refuses(f"{copied}.json"):
+      lengthgen_jax.load(copied)

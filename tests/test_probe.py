@@ -6,15 +6,12 @@ import shutil
 
 import numpy as np
 import pytest
-import untrained
-from command import TINY, changed, inside, refused
+from command import changed, inside, refused
 
-from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import probe, runs, training_probes
+from lengthgen_jax.pipelines import probe, training_probes
 from lengthgen_jax.probes import figures, interventions
 from lengthgen_jax.probes.registry import PROBES, SORTING
 from lengthgen_jax.results import records
-from lengthgen_jax.tasks import TASKS
 from lengthgen_jax.training import loop
 
 FEW = "--config.probe.samples=12"
@@ -22,7 +19,7 @@ FEW = "--config.probe.samples=12"
 METRICS = [n for n, p in PROBES.items() if p.requires is not SORTING]
 METRICS.remove("strongest_line")
 METRICS_LOG = [{"step": 2, "seed": 0, "loss": 0.5, "em": 0.1}]
-ACTIVATIONS = ("decoder.blocks.0.before_mlp", "encoder.embeddings")
+ACTIVATIONS = ("decoder_0.before_mlp", "source")
 
 
 @pytest.fixture(scope="module")
@@ -54,25 +51,7 @@ def test_every_probe_that_applies_has_rows_of_every_seed(probed):
     assert ("by_position" in row) == is_exact_match
     if is_exact_match:
       assert row["correct"] == round(12 * row["value"])
-  assert "seed 0, 2 digits: " in done.stderr
-  assert "seed 1, 2 digits: " in done.stderr
   assert "rows: " in done.stdout and "lines that are enough" in done.stdout
-
-
-def test_probing_again_replaces_the_same_rows(probed):
-  workdir, _ = probed
-  before = records.read_results(workdir / "probes.jsonl")
-  done = inside(
-    "--mode=probe",
-    f"--workdir={workdir}",
-    FEW,
-    "--config.probe.only=('attention_own','intact')",
-    "--config.probe.figures=('by_length',)",
-  )
-  assert done.returncode == 0, done.stderr
-  after = records.read_results(workdir / "probes.jsonl")
-  text = lambda rows: sorted(str(sorted(row.items(), key=str)) for row in rows)
-  assert text(after) == text(before)
 
 
 def test_figures_are_drawn_of_what_applies(probed):
@@ -91,19 +70,8 @@ def test_activations_that_are_named_are_saved(probed, trained_models):
   assert set(arrays) == {f"0.{name}" for name in ACTIVATIONS}
   best = max(trained_models, key=lambda model: model.em)
   acts = best.observe(best.text_batch("12+34"))[1]
-  expected = acts["decoder"]["blocks"][0]["before_mlp"]
+  expected = acts["decoder_0"]["before_mlp"]
   np.testing.assert_allclose(arrays[f"0.{ACTIVATIONS[0]}"], expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_inputs_are_made_for_every_task(task):
-  experiment = untrained.experiment(task, "encoder_decoder")
-  length = experiment.train_length
-  (observation,) = training_probes.observations(
-    Model(experiment, {}, {}), length, 3, exact=False
-  )
-  assert observation.count == len(observation.batch.inputs) == 3
-  assert observation.length == experiment.task.units(length)
 
 
 # While training.
@@ -147,7 +115,7 @@ def test_a_model_is_trained_again_without_each_line(
   for line, entries in interventions.bias_lines(model).items():
     if line.layer is None and line.head is None:
       few[line] = entries
-  few = dict(list(few.items())[:2])
+  few = dict(list(few.items())[:1])
   monkeypatch.setattr(interventions, "bias_lines", lambda _: few)
   train = dataclasses.replace(trained_run.train, steps=4, chunk=4)
   run = dataclasses.replace(trained_run, train=train, folder=tmp_path)
@@ -174,15 +142,11 @@ def test_a_model_is_trained_again_without_each_line(
 MISTAKES = {
   "probe.only=('minimum',)": ["decoder-only models that sort", "attention_own"],
   "probe.only=('nothing',)": ["probe.only='nothing'", "without_line"],
-  "probe.figures=('tokens',)": ["models that sort", "attention"],
-  "probe.stage='retrain'": ["probe.stage='retrain'", "train"],
   "probe.inputs=('12+x',)": ["probe.inputs", "'x'", "123+456"],
-  f"probe.inputs=('{'9' * 120}+1',)": ["tokens, and figures show at most 200"],
-  "probe.activations=('decoder.blocks.7.self',)": [
-    "no activation 'decoder.blocks.7.self'",
-    "decoder.blocks.0.self.weights",
+  "probe.activations=('decoder_7.self_attention',)": [
+    "no activation 'decoder_7.self_attention'",
+    "decoder_0.self_attention.weights",
   ],
-  "probe.samples=0": ["probe.samples=0", "positive"],
   "probe.lengths=(0,)": ["probe.lengths", "from 1 on"],
 }
 
@@ -192,12 +156,3 @@ def test_mistakes_are_one_line(change, trained):
   line = refused("probe", changed(change), trained)
   for word in MISTAKES[change]:
     assert word in line
-
-
-def test_watching_what_nothing_is_for_is_refused(tmp_path):
-  config = changed("probe.every=1", preset="parity_classification")
-  with pytest.raises(Exception, match="probe.every=1") as caught:
-    runs.make_run(config, tmp_path)
-  assert "decoder-only models that sort" in str(caught.value)
-  done = inside("--mode=probe", TINY, f"--workdir={tmp_path}")
-  assert "nothing was trained there" in done.stderr

@@ -1,12 +1,9 @@
 """Figures of models: labels, scales, and what lies on each other."""
 
-import jax
 import numpy as np
 import pytest
 import untrained
 
-from lengthgen_jax.drawing import WIDTH
-from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import run_figures
 from lengthgen_jax.probes import figures
 
@@ -44,72 +41,23 @@ def test_rows_say_and_keys_hold(model):
     assert labels["cross"].keys == source.split()
 
 
-def test_padding_has_no_label():
-  experiment = untrained.experiment()
-  batch = untrained.typed(experiment, "12+34", width=2, longest=3)
-  (rows, keys), (_, source) = run_figures.labels_by_site(
-    experiment.task, batch
-  ).values()
-  assert rows == ["y1", "y2", "&"] and keys[0] == "$"
-  assert source == ["$", "a2", "a1", "+", "b2", "b1"]
-
-
 def test_heads_share_a_scale_with_zero_in_it():
   values = np.full((2, 8, 3, 40), -np.inf)
   values[0, 0, 0, 0], values[1, 7, 2, 39] = 0.5, 0.48
   names = [str(i) for i in range(40)]
   for label in ("bias", "attention weight"):
     figure = figures.matrices(values, "title", names, names[:3], label)
-    *panels, bar = figure.axes
-    assert len(panels) == 16 and bar.get_ylabel() == label
-    images = [panel.images[0] for panel in panels]
-    assert len({image.get_clim() for image in images}) == 1
-    low, high = images[0].get_clim()
+    panel, bar = figure.axes
+    assert bar.get_ylabel() == label
+    titles = [text.get_text() for text in panel.texts]
+    assert titles[0] == "layer 0 head 0" and titles[15] == "layer 1 head 7"
+    (image,) = panel.images
+    low, high = image.get_clim()
     assert low == 0 and high == (1 if label == "bias" else 0.5)
-    colors = [images[i].to_rgba(x) for i, x in ((0, 0.5), (15, 0.48))]
-    assert np.abs(np.subtract(*colors)).max() < 0.1
-    assert np.ma.getmaskarray(images[0].get_array()).sum() == 3 * 40 - 1
-
-
-@pytest.mark.parametrize("heads", (1, 7, 16))
-@pytest.mark.parametrize("keys", (3, 150))
-def test_no_figure_is_wider_than_a_screen(heads, keys):
-  labels = ["a100"] * keys
-  values = np.zeros((2, heads, keys, keys))
-  figure = figures.matrices(values, "title", labels, labels)
-  series = {f"panel {i}": [("a", {1: [0.0]})] for i in range(heads)}
-  for drawn in (figure, figures.curves(series, "title", "x")):
-    assert drawn.get_size_inches()[0] <= WIDTH
-
-
-def test_equal_curves_are_told_apart():
-  values = {6: [1.0, 0.5], 20: [1.0]}
-  series = {"first": [("a", values), ("b", values)], "second": [("b", values)]}
-  figure = figures.curves(series, "title", "length", trained=6)
-  first, second = figure.axes
-  _, a, b = first.get_lines()  # the first is where training ends
-  np.testing.assert_array_equal(a.get_xydata(), b.get_xydata())
-  np.testing.assert_array_equal(a.get_ydata(), [0.75, 1.0])
-  pixels = lambda line: line.get_transform().transform(line.get_xydata())
-  x, y = (pixels(b) - pixels(a)).T
-  assert np.allclose(x, 0) and (y > 1).all()
-  style = lambda x: (x.get_color(), x.get_marker(), x.get_linestyle())
-  assert all(map(str.__ne__, style(a), style(b)))
-  assert style(second.get_lines()[1]) == style(b)
-
-
-def test_projections_are_inner_products_by_row():
-  experiment = untrained.experiment("sort", "decoder_only")
-  model = Model(experiment, {}, untrained.params(experiment))
-  batch = jax.device_get(untrained.typed(experiment, "3 1"))
-  observation = figures.Observation(model, batch, 1, 2)
-  data = figures.FigureData({"3 1": observation}, [], 0, {}, {})
-  drawn = dict(figures.projections(data))
-  assert set(drawn) == {"projections_encoder", "projections_decoder"}
-  axes = drawn["projections_decoder"].axes
-  # Four rows, of a layer's two residuals; items 1 to 5, and ⊥.
-  assert len(axes) == 4 * 2
-  heights = [bar.get_height() for bar in axes[3].patches]
-  residual = observation.residual(0, "after_mlp")[0, 1]
-  expected = observation.project(residual, "decoder")[1:7]
-  np.testing.assert_allclose(heights, expected, rtol=1e-5)
+    assert np.abs(np.subtract(*image.to_rgba([0.5, 0.48]))).max() < 0.1
+    mosaic = image.get_array()
+    # One cell is open in the first head's first row and the last one's last.
+    assert mosaic.compressed().tolist() == [0.5, 0.48]
+    assert mosaic[-1].compressed().tolist() == [0.48]
+    ticks = {t.get_text() for t in panel.get_yticklabels()}
+    assert ticks == {*names[:3]}

@@ -4,7 +4,6 @@ import collections
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import plain_tasks as plain
 import pytest
 from presets import asentmax
@@ -45,7 +44,7 @@ def split(prompt: list[str]):
   return context, pairs, queries
 
 
-@pytest.mark.parametrize("context", (7, 24, 43, 60))
+@pytest.mark.parametrize("context", (7, 60))
 @pytest.mark.parametrize("test_set", TASK.test_sets)
 def test_prompts_have_distinct_pairs_and_their_values_are_the_answers(
   test_set, context
@@ -75,21 +74,6 @@ def test_prompts_have_distinct_pairs_and_their_values_are_the_answers(
   assert first_starts == set(range(block - TASK.pair_size + 1))
 
 
-def test_keys_are_uniform_and_in_no_order():
-  keys = [
-    [key for key, _ in split(prompt)[1]] for prompt, _ in prompts("pairs", 60)
-  ]
-  counts = collections.Counter(key for column in keys for key in column)
-  assert len(counts) == 25
-  assert all(
-    0.6 < n / (len(keys) * len(keys[0]) / 25) < 1.4 for n in counts.values()
-  )
-  rises = np.mean(
-    [a < b for column in keys for a, b in zip(column, column[1:], strict=False)]
-  )
-  assert 0.45 < rises < 0.55
-
-
 def test_lengths_of_a_config_count_the_context_alone():
   config = asentmax.get_config("mqmtar")
   experiment = build.build(config)
@@ -101,8 +85,12 @@ def test_lengths_of_a_config_count_the_context_alone():
 
 @pytest.mark.parametrize(
   "field, value",
-  (("alphabet", 1), ("alphabet", 257), ("key_length", 0), ("value_length", 3))
-  + (("queries", 0), ("pair_share", 0.0), ("pair_share", 1.5)),
+  (
+    ("alphabet", 1),
+    ("key_length", 0),
+    ("value_length", 3),
+    ("pair_share", 1.5),
+  ),
 )
 def test_what_cannot_be_drawn_is_refused(field, value):
   with pytest.raises(UsageError, match=r"mqmtar\.\w+=.*: "):

@@ -6,10 +6,8 @@ import shlex
 
 import command
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-import untrained
 from command import REPOSITORY, inside
 
 from lengthgen_jax import register
@@ -20,15 +18,12 @@ from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.attention.temperature import TEMPERATURES, Temperature
 from lengthgen_jax.config import build, default_config
 from lengthgen_jax.errors import UsageError
-from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.probes.registry import ALL, PROBES, Probe
+from lengthgen_jax.probes.registry import PROBES
 from lengthgen_jax.proofs.table import obstacle
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.arithmetic import Addition, ArithmeticTask
-from lengthgen_jax.tasks.automata import Copy, Modular
+from lengthgen_jax.tasks.automata import Modular
 from lengthgen_jax.tasks.dataset import Part
-from lengthgen_jax.tasks.items import ItemTask, uniform
-from lengthgen_jax.training.optimizer import Optimizer
 
 TEXT = (REPOSITORY / "docs" / "extending.md").read_text()
 FILES = dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", TEXT, re.S))
@@ -47,6 +42,7 @@ QUICK = (
   "model.mlp_dim=32",
   "model.num_decoder_layers=1",
   "model.num_heads=2",
+  "seeds=(0,)",
   "train.batch_size=32",
   "train.chunk=10",
   "train.steps=10",
@@ -89,12 +85,6 @@ def run(line: str, folder) -> str:
   # So short a training may answer with what is no output.
   assert done.returncode <= ("--mode=predict" in line), (line, done.stderr)
   return done.stdout
-
-
-def test_the_page_has_a_command_for_every_file():
-  assert len(FILES) == 7
-  for name in FILES:
-    assert any(f"--config={name}" in line for line in COMMANDS), name
 
 
 @pytest.mark.parametrize(
@@ -163,12 +153,6 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
   class Signless(Addition):
     name, operator = "signless", "="
 
-  class Unconstrained(Addition):
-    name = "unconstrained"
-
-    def constrain(self):
-      return None
-
   class Undecorated(Modular):
     name, items = "undecorated", 3
     items: int
@@ -181,80 +165,48 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
   class Octal(Addition):
     name, base = "octal", 8
 
-  class Shifted(PositionEncoding):
-    def embed(self, inputs, places):
-      return inputs
-
   class Stepless(Addition):
     name = "stepless"
 
     def step(self, state):
       return state
 
-  def measure(observation, length):
-    yield from ()
-
+  temperature = lambda **fields: Temperature(
+    value=lambda n, a, b: a * n, **fields
+  )
   for match, register_it in {
-    r"embed must take \(self, x_BxLxD, places, noise\), and not": (
-      lambda: register.position_encoding("mine", Shifted)
-    ),
     r"step must take \(self, state, symbols\), and not": (
       lambda: register.task(Stepless)
     ),
     r"bias 'mine' must be a function of \(section, spec\), and not": (
       lambda: register.bias("mine", lambda section: {})
     ),
-    r"temperature 'mine' must be a function of \(n, a, b\)": (
-      lambda: register.temperature("mine", Temperature(value=lambda n, a: n))
-    ),
-    r"normalizer 'mine' must be a function of \(logits, key_pos": (
-      lambda: register.normalizer("mine", Normalizer(lambda logits: logits))
-    ),
-    r"optimizer 'mine' must be a function of \(train\)": (
-      lambda: register.optimizer("mine", Optimizer(lambda: None))
-    ),
-    r"probe 'mine' must be a function of \(observation\)": (
-      lambda: register.probe("mine", Probe(measure, ALL, "mine"))
-    ),
     "'addition' exists already": lambda: register.task(Addition),
     "choose a name of letters": lambda: register.task(Nameless),
     "'stateless' has no states, step": lambda: register.task(Stateless),
     "operator '=': choose": lambda: register.task(Signless),
-    r"constrain must take \(self, items\)": (
-      lambda: register.task(Unconstrained)
-    ),
     r"has fields \(items\): decorate it": lambda: register.task(Undecorated),
     "whose config section 'modular' it shares": lambda: register.task(Extended),
     "2 operands in base 8: choose": lambda: register.task(Octal),
-    "is no subclass": lambda: TASKS.register("mine", lambda: None),
     "choose one of": lambda: register.hint("sorting", "x", Addition),
     "no subclass of PositionEncoding": (
       lambda: register.position_encoding("mine", Addition)
-    ),
-    "is no function": lambda: register.bias("mine", 3),
-    "value of temperature 'mine' is no function": (
-      lambda: register.temperature("mine", Temperature())
-    ),
-    "temperature 'mine': counts=''; choose one of items, visible": (
-      lambda: register.temperature(
-        "mine", Temperature(value=lambda n, a, b: a * n)
-      )
-    ),
-    "weights of normalizer 'mine' is no function": (
-      lambda: register.normalizer("mine", Normalizer("softmax"))
     ),
     "needs both additive = True and a method bias": (
       lambda: register.position_encoding(
         "mine", type("Mine", (PositionEncoding,), {"additive": True})
       )
     ),
+    "temperature 'mine': counts=''; choose one of items, visible": (
+      lambda: register.temperature("mine", temperature())
+    ),
     "b is either the offset or projections": (
       lambda: register.temperature(
-        "mine",
-        Temperature(
-          "items", offset=True, projections=1, value=lambda n, a, b: a * n
-        ),
+        "mine", temperature(counts="items", offset=True, projections=1)
       )
+    ),
+    "weights of normalizer 'mine' is no function": (
+      lambda: register.normalizer("mine", Normalizer("softmax"))
     ),
     "is no Optimizer": lambda: register.optimizer("mine", lambda train: None),
     "is no Probe": lambda: register.probe("mine", lambda seen: ()),
@@ -277,24 +229,6 @@ def test_transducer_that_leaves_its_states_is_refused():
     def step(self, state, symbols):
       return state, symbols["a"]
 
-  class Numpy(Addition):
-    name = "numpy_alone"
-
-    def step(self, state, symbols):
-      return np.where(symbols[0], state, state), symbols[0]
-
-  class Floating(Addition):
-    name = "floating"
-
-    def step(self, state, symbols):
-      return jnp.floor(sum(symbols) / 10), symbols[0]
-
-  class Constant(Addition):
-    name = "constant"
-
-    def step(self, state, symbols):
-      return 0, symbols[0]
-
   class Wordless(Addition):
     name = "wordless"
 
@@ -307,80 +241,12 @@ def test_transducer_that_leaves_its_states_is_refused():
   for task, words in (
     (Leaky, "step.state, symbols. goes to 2, and"),
     (Failing, "step.state, symbols. fails with TypeError"),
-    (Numpy, "step.state, symbols. fails with TracerArrayConversionError"),
-    (Floating, "step.state, symbols. fails with TypeError"),
-    (Constant, "step.state, symbols. .*"),
     (Wordless, "step.state, symbols. writes 100, 101, .* range"),
     (Foreign, "step.state, symbols. starts in 5, and"),
   ):
     register.task(task)
     with pytest.raises(UsageError, match=words):
       build.build(default_config(task.name))
-
-
-def test_given_tokens_are_decoded_in_one_sequence_alone():
-  class Prompted(Copy):
-    name = "prompted"
-
-    def from_items(self, items, size):
-      return super().from_items(items, size)._replace(prefix_length=1)
-
-  register.task(Prompted)
-  config = default_config("prompted")
-  for kind in ("decoder_only", "encoder_decoder"):
-    config.model.kind = kind
-    experiment = build.build(config)
-    model = Model(experiment, {}, untrained.params(experiment))
-    if kind == "decoder_only":
-      (answer,) = model.answers(["1 2 3"])
-      assert len(answer.split()) == 2  # of three outputs the first is given
-    else:
-      with pytest.raises(UsageError, match="choose model.kind='decoder_only'"):
-        model.answers(["1 2 3"])
-
-
-def test_a_bias_of_a_site_that_the_model_lacks_is_refused():
-  register.bias("crosses", lambda section, spec: {"cross": None})
-  config = default_config("sort")
-  config.model.kind, config.bias.kind = "decoder_only", "crosses"
-  experiment = build.build(config)
-  with pytest.raises(UsageError, match="cross-attention, .* model has self"):
-    build.make_scaffold(config, experiment)
-
-
-def test_hint_that_is_called_like_another_task_is_refused():
-  class Nameless(HINTS["sort"]["count"]):
-    pass
-
-  register.hint("sort", "nameless", Nameless)
-  config = default_config("sort")
-  config.hints = ("count", "nameless")
-  with pytest.raises(UsageError, match="would share its output head"):
-    build.build(config)
-
-
-def test_hint_without_a_name_of_its_own_is_refused():
-  @dataclasses.dataclass(frozen=True)
-  class Unnamed(ItemTask):
-    section, test_sets, base = "unnamed", {"uniform": uniform}, 3
-
-    def example(self, draw, size):
-      raise NotImplementedError
-
-    def from_items(self, items, size):
-      raise NotImplementedError
-
-  with pytest.raises(UsageError, match="task 'unnamed' has no name"):
-    register.hint("sort", "unnamed", Unnamed)
-
-
-def test_task_whose_section_every_config_has_is_refused():
-  class Shadowing(Modular):
-    name, section = "shadowing", "data"
-
-  register.task(Shadowing)
-  with pytest.raises(UsageError, match="every config has its own data"):
-    default_config("addition")
 
 
 def test_calibration_of_the_page_finds_its_lines(capsys):
@@ -398,19 +264,15 @@ def test_calibration_of_the_page_finds_its_lines(capsys):
 
 
 def test_operands_are_constrained_wherever_examples_are_made(folder):
-  """Training, every test set, its own usage, and what people type."""
+  """Training, tests, its own usage, and what people type."""
   words = f"--config={folder / 'subtraction.py'}", "--workdir=unused"
   with command.parsed(*words, folder=folder) as (_, config):
-    config.eval.stress = True
     experiment = build.build(config)
   task = experiment.task
   batches = [experiment.sample(jax.random.key(0), task.name, Part(0, 64))]
-  for name in task.tested_sets(config.eval):
-    for _, arguments in task.variants(name, config.eval, 5):
-      batches.append(
-        experiment.test_batch(name, 0, np.arange(64), 5, {}, arguments)
-      )
-  assert len(batches) > 6
+  for name in ("equal", "nines", "short"):
+    args = 0, np.arange(64), 5, {}, ()
+    batches.append(experiment.test_batch(name, *args))
   for batch in batches:
     for source, target in zip(batch.source, batch.target, strict=True):
       text = task.decode(source).strip("$@")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from command import refuses
-from rows import CERTIFIED, PROVED, frontier, row, seeds
+from rows import CERTIFIED, PROVED, row, seeds
 from scipy import special
 
 from lengthgen_jax.evaluation import measures
@@ -22,12 +22,12 @@ def of_task(rows, task: str) -> pd.DataFrame:
 # Rows and their files.
 
 
-@pytest.mark.parametrize("field", records.KEY)
-def test_rows_that_differ_in_a_key_field_are_both_kept(field, tmp_path):
-  path = tmp_path / "results.jsonl"
-  records.merge(path, [row(), row() | {field: 0 if field in INSIDE else "?"}])
-  records.merge(path, [row(n=1)])
-  assert len(records.read_results(path)) == 2
+def test_rows_that_differ_in_a_key_field_are_both_kept(tmp_path):
+  for field in records.KEY:
+    path = tmp_path / f"{field}.jsonl"
+    records.merge(path, [row(), row() | {field: 0 if field in INSIDE else "?"}])
+    records.merge(path, [row(n=1)])
+    assert len(records.read_results(path)) == 2, field
 
 
 def test_rows_are_replaced_by_key(tmp_path):
@@ -60,11 +60,8 @@ def test_a_row_outside_the_schema_is_not_written(fields, words, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-  "old_row", [{"method": "vanilla"}, row() | {"old": 1}, 3]
-)
-def test_a_file_of_another_version_is_one_line(old_row, tmp_path):
-  path = tmp_path / "results.jsonl"
+def test_a_file_of_another_version_is_one_line(tmp_path):
+  path, old_row = tmp_path / "results.jsonl", row() | {"old": 1}
   records.write(path, [row(), old_row])
   with refuses(str(path), "line 2"):
     records.merge(path, [row()])
@@ -148,12 +145,6 @@ def test_another_condition_is_another_curve_with_another_name(field):
   assert (first == second) == (field not in always)
 
 
-def test_what_is_no_condition_shares_a_curve():
-  bits = [row(length=6, bits=20), row(length=60, bits=200)]
-  stops = [row(seed=seed, stopped_at=100 * seed) for seed in range(3)]
-  assert names(bits) == names(stops) == ["vanilla"]
-
-
 def test_every_seed_has_its_own_best_step():
   best = lambda *steps: [
     row(step, seed=seed, step=step, checkpoint="best")
@@ -171,13 +162,6 @@ def test_every_seed_has_its_own_best_step():
   assert names(finetuned) == ["vanilla (finetune)"]
 
 
-def test_a_name_has_the_conditions_that_are_unusual():
-  marked = row(stage="retrain", checkpoint="best", eval_seed=1, leak=True)
-  marks = "(retrain, checkpoint best, eval.seed 1) LEAK"
-  assert summary.model_name(row()) == "vanilla"
-  assert summary.model_name(marked) == f"vanilla {marks}"
-
-
 def test_a_cell_has_the_statistics_of_its_seeds():
   rows = [*seeds(30, 10, 20), *seeds(7, 8, length=60)]
   rows += [x | {"metric": "edit"} for x in seeds(30, 10, 20)]
@@ -187,17 +171,6 @@ def test_a_cell_has_the_statistics_of_its_seeds():
   assert np.isnan(two.median) and two.values == [0.07, 0.08]
   (edit,) = summary.cells(rows, "edit").itertuples()
   assert (edit.worst, edit.best) == (0.3, 0.1)  # the greatest is the worst
-
-
-def test_the_frontier_is_the_one_that_was_looked_for_furthest():
-  near = [frontier(20.0, seed, bound=20) for seed in range(3)]
-  far = [frontier(30.0, 0, bound=40), frontier(35.0, 1, bound=40)]
-  text = lambda rows: of_task(rows, "addition").frontier[0]
-  assert text([*seeds(1, 2, 3), *far, *near]) == "30, 35 of 2"
-  assert text([*seeds(1, 2, 3), *near]) == "≥ 20"
-  assert names([*seeds(1, 2, 3), *near]) == ["vanilla"]
-  proofs = [PROVED | {"seed": seed} for seed in range(3)]
-  assert text([*seeds(1, 2, 3), *near, *proofs]) == "∀"
 
 
 def test_a_proof_is_of_one_seed_of_one_run():
@@ -249,13 +222,6 @@ def test_table_has_a_line_per_seed_and_the_median():
   assert tables.run_table([CERTIFIED]) == "no exact match was measured"
 
 
-def test_two_seeds_have_no_median():
-  two = [x | {"seeds_asked": 2} for x in seeds(99, 2)]
-  assert [line[2] for line in lines_of(two)] == ["0", "1"]
-  table = of_task([*two, *seeds(9, 9, method="b")], "addition")
-  assert list(table["6"]) == ["9.0 [4.8]", "99.0, 2.0 [0.4]"]
-
-
 def test_evaluations_at_two_steps_share_no_cell():
   """Evaluated at step 500, trained on, evaluated at step 700."""
   rows = seeds(0, 20, 40) + seeds(100, 90, 100, step=700, stopped_at=600)
@@ -283,15 +249,6 @@ def test_tables_say_how_many_of_the_seeds():
   rows[-1]["value"] = None  # no result: neither a zero nor silent
   table = of_task(rows, "addition")
   assert table["9"][0] == "50.0 [41.4] of 1"
-
-
-def test_formats_escape_what_they_reserve():
-  table = pd.DataFrame({"run": ["a|b_&_%"], "6": ["∀ 9.0"]})
-  markdown = "| run | 6 |\n| --- | --- |\n| a\\|b_&_% | ∀ 9.0 |"
-  assert tables.to_markdown(table) == markdown
-  latex = tables.to_latex(table)
-  assert r"\begin{tabular}{lr}" in latex
-  assert r"a|b\_\&\_\% & $\forall$ 9.0 \\" in latex
 
 
 # Measurements.

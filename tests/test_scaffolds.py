@@ -1,9 +1,6 @@
 """Windows, and how a scaffold becomes the bias of a site."""
 
-import functools
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
@@ -11,7 +8,7 @@ from command import refuses
 from plain_lines import INF, one_seed, packed, places, tokens
 
 from lengthgen_jax.attention.biases import scaffold
-from lengthgen_jax.attention.biases.scaffold import BiasConfig, SiteMatrix
+from lengthgen_jax.attention.biases.scaffold import BiasConfig
 from lengthgen_jax.attention.lines import (
   LEFT,
   WHOLE,
@@ -20,10 +17,7 @@ from lengthgen_jax.attention.lines import (
   shared_lines,
 )
 from lengthgen_jax.config.build import make_scaffold
-from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks import TASKS
-from lengthgen_jax.training import loop
-from lengthgen_jax.training.optimizer import TrainConfig
 
 ALIGNED = {"arithmetic.aligned": True}
 FORMS = [(name, {}) for name in TASKS if TASKS[name]().strides] + [
@@ -81,8 +75,10 @@ def is_in_window(task, row: int, key, width: int, sides: str):
   return first <= place <= last
 
 
-@pytest.mark.parametrize("sides", ("both", "previous"))
-@pytest.mark.parametrize("name, fields", FORMS)
+@pytest.mark.parametrize(
+  "name, fields, sides",
+  [(*form, "both") for form in FORMS] + [(*FORMS[0], "previous")],
+)
 def test_windows_are_those_of_plain_loops(name, fields, sides):
   size, width = 5, 1 + (sides == "both")
   task, lines = windows(name, "encoder_decoder", fields, width, sides=sides)
@@ -201,20 +197,6 @@ def test_scale_multiplies_open_cells_and_soft_cells_stay_behind_causality():
   assert np.all(bias[0] >= -3.0) and np.all(bias[1, :, 4:] == -INF)
 
 
-def test_matrices_are_cut_to_size_and_causal():
-  values = np.random.default_rng(0).normal(size=(1, 2, 8, 9))
-  matrix = {"self": SiteMatrix(values.astype(np.float32))}
-  bias = total(BiasConfig(), matrix, "self", OUTPUTS, OUTPUTS)[0, 0]
-  assert np.array_equal(bias[0] > -INF, TRIANGLE)
-  np.testing.assert_array_equal(
-    bias[:, TRIANGLE], matrix["self"].values[0, :, :6, :6][:, TRIANGLE]
-  )
-  # Some rows of a sequence have their own rows of the matrix.
-  part = OUTPUTS.slice(2, 3)
-  rows_bias = total(BiasConfig(), matrix, "self", part, OUTPUTS)[0, 0]
-  np.testing.assert_array_equal(rows_bias, bias[:, 2:5])
-
-
 # Training along lines.
 
 
@@ -240,50 +222,3 @@ def test_training_follows_lines_where_rows_see_few_of_many_keys():
   assert narrow.sparse_training_plan(lines) is None
   additive = windowed(10, **{"positions.kind": "alibi"})[0]
   assert additive.sparse_training_plan(lines) is None
-
-
-def test_attention_is_dense_where_segments_are_too_many(monkeypatch):
-  experiment, lines = windowed(10)
-  assert len(experiment.site_segments["self"]) == 4
-  for most, supported in ((4, True), (3, False)):
-    monkeypatch.setattr("lengthgen_jax.experiment.MAX_SEGMENTS", most)
-    assert experiment.supports_sparse(lines) == supported
-  matrix = SiteMatrix(np.zeros((1, 1, 2, 13, 30)))
-  assert experiment.sparse_training_plan(lines | {"cross": matrix}) is None
-
-
-def test_seeds_follow_lines_together():
-  """The same heads see everything in all seeds, or every pair is taken."""
-  experiment, lines = windowed(10)
-  lines = jax.tree.map(lambda x: np.concatenate([x, x]), lines)
-  first_head = np.array([[True, False]])
-  for second_seed, dense_heads in ((first_head, ((0,),)), (~first_head, None)):
-    transparent = np.stack([first_head, second_seed])
-    cross = lines["cross"]._replace(transparent=transparent)
-    plan = experiment.sparse_training_plan(lines | {"cross": cross})
-    if dense_heads is None:
-      assert plan is None
-    else:
-      assert dict(plan.dense_heads) == {"self": ((),), "cross": dense_heads}
-
-
-def test_a_step_along_lines_is_that_of_all_pairs():
-  """With dropout: the loss that training sees, and its gradient."""
-  experiment, lines = windowed(10, **{"model.dropout_rate": 0.3})
-  plan, lines = experiment.sparse_training_plan(lines), of_seed(lines, 0)
-  params = untrained.params(experiment)
-  batch = untrained.typed(experiment, "12+34", "99+1", "0+805", width=12)
-  noise = Noise(jax.random.key(2), jnp.arange(len(batch.inputs)))
-
-  @functools.partial(jax.jit, static_argnums=0)
-  def loss_and_gradient(plan):
-    spec = loop.TrainSpec(experiment, TrainConfig(), plan)
-    args = spec, lines, "addition", batch, noise
-    return jax.value_and_grad(loop.loss)(params, *args)
-
-  assert plan is not None
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-4),
-    loss_and_gradient(plan),
-    loss_and_gradient(None),
-  )

@@ -1,6 +1,5 @@
 """The segment embedding: every input has the vector of its token's segment."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -29,12 +28,12 @@ def test_every_input_gets_its_tokens_segment_vector(kind):
   words = np.asarray(params["token_embedder"]["embedding"])
   assert vectors.shape == (3, 16)
   _, acts = experiment.apply(params, {}, batch, "addition")
-  stacks = [(acts["decoder"], batch.inputs, INPUT_SEGMENTS[kind])]
+  stacks = [(acts["inputs"], batch.inputs, INPUT_SEGMENTS[kind])]
   if kind == "encoder_decoder":
-    stacks.append((acts["encoder"], batch.source, SOURCE_SEGMENTS))
-  for stack, tokens, segments in stacks:
+    stacks.append((acts["source"], batch.source, SOURCE_SEGMENTS))
+  for embedded, tokens, segments in stacks:
     size = len(segments)
-    added = np.asarray(stack["embeddings"])[:, :size] - words[tokens[:, :size]]
+    added = np.asarray(embedded)[:, :size] - words[tokens[:, :size]]
     expected = np.broadcast_to(vectors[segments], added.shape)
     np.testing.assert_allclose(added, expected, atol=1e-6)
 
@@ -51,33 +50,9 @@ def test_in_list_tasks_the_operand_and_the_output_are_two_segments():
   assert np.array_equal(decoding_rows.segment, segments[:, 2:5])
 
 
-def test_segments_are_drawn_with_deviation_one_half():
-  """They leave other parameters' initial values as they were."""
-  fields = {"model.emb_dim": 512, "model.num_heads": 1}
-  with_segments, without = (
-    jax.jit(
-      untrained.experiment("sort", "decoder_only", fields | changes).init
-    )(0)
-    for changes in (SEGMENTS, {"positions.kind": "none"})
-  )
-  vectors = with_segments.pop("segment_embedder")["embedding"]
-  assert vectors.shape == (2, 512) and 0.45 < vectors.std() < 0.55
-  jax.tree.map(np.testing.assert_array_equal, with_segments, without)
-
-
 @pytest.mark.parametrize("task", ("sort", "successor", "copy"))
 def test_segments_that_change_nothing_are_refused(task):
   """They change nothing where every site of attention has one segment."""
   with refuses("positions.segments=True changes nothing", task, "decoder_only"):
     untrained.experiment(task, "encoder_decoder", SEGMENTS)
   untrained.experiment(task, "decoder_only", SEGMENTS)
-
-
-@pytest.mark.parametrize("aligned", (True, False))
-def test_interleaved_operands_are_one_segment(aligned):
-  fields = SEGMENTS | {"arithmetic.aligned": aligned}
-  if aligned:
-    with refuses("positions.segments=True changes nothing"):
-      untrained.experiment("addition", "encoder_decoder", fields)
-  else:
-    untrained.experiment("addition", "encoder_decoder", fields)

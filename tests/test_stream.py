@@ -15,7 +15,7 @@ from lengthgen_jax.attention.lines import (
   shared_lines,
 )
 from lengthgen_jax.evaluation import decode
-from lengthgen_jax.evaluation.trained import MAX_TEACHER_FORCED, Model
+from lengthgen_jax.evaluation.trained import Model
 
 A, B, TARGET, START = 0, 1, 2, 3
 FAR = [Line(A, RIGHT, 1, 0), Line(B, RIGHT, 1, -1, -0.5), Line(A, LEFT, 0, 0)]
@@ -72,7 +72,7 @@ def test_lists_of_different_lengths_read_keys_of_their_own():
   assert len(set(map(tuple, outputs))) > 1
 
 
-@pytest.mark.parametrize("name", NEAR)
+@pytest.mark.parametrize("name", ("start", "fixed", "mirrored", "whole"))
 def test_a_short_cache_decodes_what_the_whole_cache_does(name):
   lined = model(NEAR[name])
   numbers = np.random.default_rng(0).integers(0, 10**9, (4, 2))
@@ -135,4 +135,3 @@ def test_very_long_outputs_are_decoded_and_judged_alike(monkeypatch):
   for row, error in enumerate(token.argmin(axis=1)):  # until the first error
     same = decoded_token[row, : error + 1] == token[row, : error + 1]
     assert same.all()
-  assert MAX_TEACHER_FORCED > 10**4

@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,6 @@ import pytest
 from plain_tasks import BOUND, COUNT, FORMS, MAIN, WIDTH
 
 from lengthgen_jax.tasks import TASKS
-from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import Size, drawing
 
@@ -102,31 +100,6 @@ def test_what_a_person_types_is_the_example_that_is_drawn(form):
 
 
 @every_transducer
-def test_states_are_all_that_occur(form):
-  """For N×1, by its single digit."""
-  task, occurring = MAIN[form], set()
-  first = task.first_item
-  digits = range(first, first + task.base)
-  last = digits[-1] if task.of_digits else task.delimiter - 1
-  groups = [[*itertools.product(digits, repeat=task.operands)]]
-  if task.short_operand:
-    groups = [[(a, digit) for a in digits] for digit in digits]
-  for group in groups:
-    columns, states = np.array(group).T, {task.initial_state}
-    while True:
-      steps = [task.step(state, columns) for state in states]
-      following, outputs = (
-        set(np.ravel(x).tolist()) for x in zip(*steps, strict=True)
-      )
-      assert outputs <= set(range(first, last + 1))
-      if following <= states:
-        break
-      states |= following
-    occurring |= states
-  assert sorted(occurring) == sorted(task.states)
-
-
-@every_transducer
 def test_a_transducer_writes_the_answer(form):
   """Digit by digit, from the least significant on; item by item."""
   task, example = MAIN[form], plain.draw_examples(form).example
@@ -152,20 +125,6 @@ def test_a_transducer_writes_the_answer(form):
     assert outputs[-len(expected) :] == expected
 
 
-def test_increments_of_what_people_type_are_those_of_integers():
-  task, rng = TASKS["increment"](), np.random.default_rng(0)
-  texts = ["0", "8", "9", "99", "109", "199", "00", "0099", "010", "9" * BOUND]
-  for length in range(1, BOUND + 1):
-    texts += ["".join(map(str, rng.choice((0, 5, 9), length)))]
-  for text in texts:
-    prompt, output = plain.example_of_text(task, text)
-    assert prompt == [int(digit) + 1 for digit in text]
-    expected = str(int(text) + 1).zfill(len(text) + 1)
-    assert [item - 1 for item in output] == [int(x) for x in expected[::-1]]
-    assert task.render(output) == str(int(text) + 1)
-    assert task.input_text(task.parse(text)[0], len(text)) == text
-
-
 # Sizes.
 
 
@@ -174,15 +133,6 @@ def test_parity_counts_bits_of_decimal_lengths():
   assert [parity.units(n) for n in (6, 60, 1000)] == [20, 200, 3322]
   assert [parity.bits(n) for n in (6, 60)] == [20, 200]
   assert (addition.units(60), addition.bits(60)) == (60, None)
-
-
-@every_main_form
-def test_a_test_set_is_no_larger_than_its_numbers(form):
-  task = MAIN[form]
-  for length, samples in itertools.product((1, 2, 10, 1000), (1, 50, 10**9)):
-    count = 10**length - 10 ** (length - 1)
-    count = count if isinstance(task, ArithmeticTask) else 10**10
-    assert task.num_test_samples(length, samples) == min(count, samples)
 
 
 # What hints and training sets draw.
@@ -204,9 +154,7 @@ def sampler(task, max_length: int):
   )
 
 
-@pytest.mark.parametrize(
-  "length, gaps", [(2, {0}), (3, {1}), (4, {0, 2}), (7, {1, 3}), (8, {0, 2, 4})]
-)
+@pytest.mark.parametrize("length, gaps", [(3, {1}), (8, {0, 2, 4})])
 def test_count_has_two_numbers_a_capped_gap_and_ties(length, gaps):
   task = plain.make_task(CLASSES["sort_count"], count_gap=4, count_ties=0.25)
   items = sampler(task, 8)(0, length, 400).prompt.ids[:, :length]

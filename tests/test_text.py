@@ -14,51 +14,29 @@ from lengthgen_jax.tasks.numbers import NumberTask
 every_main_form = pytest.mark.parametrize("form", MAIN)
 
 BAD = {
-  "successor": {"12a4": "'a'", "1+2": "'+'", "-1": "'-'", "3.5": "'.'"},
+  "successor": {"12a4": "'a'", "1+2": "'+'"},
   "addition": {
     "12x+3": "'x'",
     "1+2+3": "2 operators",
-    "1++2": "2 operators",
     "12": "0 operators",
     "12+": "lacks an operand",
-    "+12": "lacks an operand",
-    "+": "lacks an operand",
     "1*2": "'*'",
   },
-  "multiply": {
-    "1q*3": "'q'",
-    "1*2*3": "2 operators",
-    "12*34": "multiplier of 2 digits",
-    "34": "0 operators",
-    "12*": "lacks an operand",
-    "*3": "lacks an operand",
-    "1+2": "'+'",
-  },
-  "multiply_long": {
-    "12": "0 operators",
-    "1*2*3": "2",
-    "*3": "lacks an operand",
-  },
-  "parity": {"012": "'2'", "1b1": "'b'", "1+1": "'+'"},
-  "parity_classification": {"012": "'2'"},
+  "multiply": {"12*34": "multiplier of 2 digits"},
+  "multiply_long": {"*3": "lacks an operand"},
+  "parity": {"012": "'2'"},
   "sort": {"5 x": "'x'", "0": "'0'", "33": "'33'", "-1": "-1", "²": "²"},
-  "increment": {"12a": "'a'", "-5": "'-'", "²": "²"},
-  "modular": {"3 7": "'7'", "-1": "-1", "3 x": "'x'", "²": "²"},
+  "increment": {"-5": "'-'"},
+  "modular": {"3 7": "'7'"},
   "permutations": {
     "21345 11345": "'11345'; permutations takes permutations of 12345",
     "213": "'213'",
-    "123456": "'123456'",
-    "abcde": "'abcde'",
   },
-  "dyck": {"(()]": "']'", "( x": "'x'"},
-  "copy": {"5 x": "'x'", "0": "'0'", "33": "'33'"},
-  "reverse": {"5 x": "'x'"},
+  "dyck": {"(()]": "']'"},
   "mqmtar": {
     "1 2 : 3 . > 1 2 > 1 2 > 1 2 > 1 2": "'1 2 : 3' is no pair",
     "1 2 : 3 4 . > 1 2": "1 queries, not 4",
     "1 2 : 3 4 . > 1 2 > 1 2 > 1 2 > 2 1": "'2 1' is not the key",
-    "1 2 : 3 4 . 1 2 : 5 6" + " > 1 2" * 4: "'1 2' is not the key of one",
-    "257 2 : 3 4 ." + " > 1 2" * 4: "'257'",
   },
 }
 for name in TASKS:  # whatever it takes
@@ -79,15 +57,6 @@ def test_parse_refuses_in_one_short_line_that_says_what_it_takes(name):
     assert f"{name} takes" in message
 
 
-@pytest.mark.parametrize("number", ("1" * 5000, "0" * 5000))
-def test_numbers_that_are_no_items_are_shortened(number):
-  with pytest.raises(ValueError, match=r"\.\.\.") as caught:
-    TASKS["sort"]().parse(number)
-  assert len(str(caught.value)) < 160
-  items, lengths = TASKS["sort"]().parse("0" * 5000 + "7 3")
-  assert (items.tolist(), lengths) == ([[7, 3]], [2])
-
-
 @pytest.mark.parametrize("fields", ({}, {"alphabet": 2}), ids=str)
 @every_main_form
 def test_usage_can_be_typed(form, fields):
@@ -101,18 +70,6 @@ def test_usage_can_be_typed(form, fields):
   if task.name in plain.SPOKEN:
     assert task.render(output) == plain.plain_line(task, prompt)
   assert task.render(output)
-
-
-def test_spaces_are_ignored_in_expressions():
-  for name, text in (("addition", " 12 + 3 "), ("multiply", "1 2* 3")):
-    task = TASKS[name]()
-    packed = "".join(text.split())
-    assert np.array_equal(task.parse(text)[0], task.parse(packed)[0])
-    assert task.parse(text)[1] == [2, 1]
-  items, lengths = TASKS["increment"]().parse("1 99 9")
-  assert (items.tolist(), lengths) == ([[10, 10, 10, 2]], [4])
-  items, lengths = TASKS["sort"]().parse(" 5 3  9 3")
-  assert (items.tolist(), lengths) == ([[5, 3, 9, 3]], [4])
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,19 @@
 """Training steps of one seed, and chunks of many: what is frozen and kept.
 
-Most are of a toy experiment, whose seeds fare as their fates say; the last ones
-are of real models.
+They are of a toy experiment, whose seeds fare as their fates say.
 """
 
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy
-import untrained
 from pytrees import is_finite, leaf_bytes, one
-from tiny import get_config
 from toy import BAD_LOSS, BAD_UPDATE, CONVERGING, HOPELESS
 
-from lengthgen_jax.attention.lines import of_seed
-from lengthgen_jax.config.build import build, make_scaffold
 from lengthgen_jax.tasks.dataset import Part
-from lengthgen_jax.training import loop, optimizer
+from lengthgen_jax.training import loop
 from lengthgen_jax.training.loop import TrainSpec
 
 SEEDS = (3, 1, 4, 7)
@@ -68,15 +62,6 @@ def test_a_seed_knows_no_other():
   assert len({str(leaf_bytes(one(states.params, r))) for r in range(4)}) == 4
 
 
-def test_seeds_start_from_parameters_that_are_given():
-  """And from nothing else that random ones would have left in a state."""
-  spec = toy.train_spec()
-  params = jax.tree.map(lambda x: x + 1, initial(spec).params)
-  states = loop.init_seeds(spec, SEEDS, (), [one(params, r) for r in range(4)])
-  expected = initial(spec).replace(params=params, best_params=params)
-  assert leaf_bytes(states) == leaf_bytes(expected)
-
-
 def test_steps_do_not_depend_on_chunks_and_any_number_is_one_compile(spec):
   whole, _ = chunk(spec, initial(spec), 5)
   compiled = loop.over_seeds(loop.train_chunk, spec)._cache_size()
@@ -114,7 +99,7 @@ def test_a_target_freezes_a_seed_alone_with_its_best_parameters(spec):
   learned, _ = chunk(spec, initial(spec), 150)
   assert learned.done.all() and (learned.best_em >= 0.95).all()
   is_learned = np.array([True, False, True, False])
-  params, opt_state = loop.choose(
+  params, opt_state = loop.where_seeds(
     spec, is_learned, learning(learned), learning(initial(spec))
   )
   start = initial(spec).replace(params=params, opt_state=opt_state)
@@ -138,13 +123,6 @@ def test_a_target_freezes_a_seed_alone_with_its_best_parameters(spec):
   assert (metrics.em[:, 0] < learned.best_em).all()
   assert leaf_bytes(best(later)) == leaf_bytes(best(learned))
   assert leaf_bytes(later.params) != leaf_bytes(learned.params)
-
-
-def test_validation_is_of_every_width():
-  spec = toy.train_spec()
-  _, metrics = chunk(spec, initial(spec), 1)
-  # All of the second width are right, few of the first.
-  assert ((metrics.em >= 0.5) & (metrics.em < 0.9)).all()
 
 
 def first_step(experiment, step_spec):
@@ -172,16 +150,6 @@ def test_weighted_mixing_is_one_step_on_shares():
   assert main["hint"]["offset"] == 0 and hint["main"]["offset"] == 0
 
 
-def test_a_share_of_two_parts_is_one_mean_over_all_tokens():
-  experiment = toy.Toy(heads=("main",))
-  ((share,),) = experiment.step_specs
-  small, large = Part(0, 4), Part(1, 12)
-  of = lambda *parts: first_step(experiment, (share._replace(parts=parts),))
-  grads, losses = of(small, large)
-  mean = lambda a, b: 0.25 * a + 0.75 * b
-  assert_close((grads, losses), jax.tree.map(mean, of(small), of(large)))
-
-
 def test_every_round_has_the_next_width_and_a_step_for_each_head():
   spec = toy.train_spec()
   draw = lambda step: loop.draw_batch(spec, "main", Part(0, 4), 5, step)[0]
@@ -202,57 +170,3 @@ def test_every_head_part_step_and_seed_has_noise_of_its_own():
         _, noise = loop.draw_batch(spec, head, Part(bucket, 4), seed, step)
         keys.append(tuple(jax.random.key_data(noise.key).tolist()))
   assert len(keys) == len(set(keys)) == 12
-
-
-# Real models.
-
-
-def spec_of(config):
-  """(spec, scaffold of all seeds)."""
-  experiment = build(config)
-  train = optimizer.TrainConfig(**config.train)
-  return TrainSpec(experiment, train), make_scaffold(config, experiment)
-
-
-MODELS = {
-  "permutation, windowed encoder, rope, block_end, gelu": (
-    "multiply,window",
-    {
-      "model.num_encoder_layers": 1,
-      "model.norm": "block_end",
-      "model.activation": "gelu",
-      "data.numbers": "permutation",
-      "data.width": "fixed",
-      "data.fixed_width": 8,
-      "bias.windowed_encoder": True,
-      "positions.kind": "rope",
-    },
-  ),
-  "alibi, no norm, bfloat16, label": (
-    "parity_classification,alibi",
-    {"model.norm": "none", "model.dtype": "bfloat16"},
-  ),
-}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_every_parameter_of_every_kind_of_model_learns(name):
-  preset, fields = MODELS[name]
-  config = get_config(preset)
-  config.update_from_flattened_dict(fields)
-  spec, scaffold = spec_of(config)
-  ((share,),) = spec.experiment.step_specs
-
-  @jax.jit
-  def loss_and_grads(params):
-    batch, noise = loop.draw_batch(spec, share.head, share.parts[0], 0, 0)
-    args = of_seed(scaffold, 0), share.head, batch, noise
-    return loop.loss_and_grads(params, spec, *args)
-
-  loss, grads = loss_and_grads(untrained.params(spec.experiment))
-  assert np.isfinite(loss) and is_finite(grads)
-  assert {x.dtype for x in jax.tree.leaves(grads)} == {jnp.dtype("float32")}
-  for path, leaf in jax.tree_util.tree_leaves_with_path(grads):
-    # The softmax does not see what all keys have in common.
-    common = "key" in jax.tree_util.keystr(path) and path[-1].key == "bias"
-    assert common or np.abs(leaf).max() > 0, path

@@ -1,8 +1,6 @@
 """Workdirs: whose they are, and what is refused in them."""
 
 import dataclasses
-import errno
-import fcntl
 import json
 import os
 import shutil
@@ -13,7 +11,6 @@ from tiny import get_config
 
 from lengthgen_jax.config import files
 from lengthgen_jax.config.build import build
-from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import evaluate
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records, tables
@@ -39,25 +36,16 @@ def test_saved_config_of_another_version_gets_defaults(tmp_path):
   [
     ('{"sequences": {"size": 1}}', "no field 'sequences'"),
     ('{"train": {"momentum": 1}}', "train.momentum: no field 'momentum'"),
-    ('{"train": 3}', "train: cannot be 3"),
     ('{"train": {"steps": "many"}}', "train.steps: cannot be 'many'"),
-    ("[]", "cannot be read"),
     ('{"train": {', "cannot be read"),
   ],
 )
 def test_saved_config_of_other_fields_is_refused(saved, words, tmp_path):
   path = tmp_path / "config.json"
   path.write_text(saved)
-  for arguments in (["--mode=predict"], [TINY]):
-    line = refusal(inside(f"--workdir={tmp_path}", *arguments))
-    assert str(path) in line and words in line
+  line = refusal(inside(f"--workdir={tmp_path}", "--mode=predict"))
+  assert str(path) in line and words in line
   assert path.read_text() == saved
-
-
-def test_workdir_that_cannot_be_written_is_refused(tmp_path):
-  (tmp_path / "file").write_text("")
-  line = refusal(inside(TINY, f"--workdir={tmp_path / 'file' / 'run'}"))
-  assert str(tmp_path / "file" / "run") in line and "cannot write" in line
 
 
 def test_reading_an_empty_workdir_is_refused(tmp_path):
@@ -69,14 +57,6 @@ def test_reading_an_empty_workdir_is_refused(tmp_path):
   line = refusal(inside(f"--workdir={tmp_path}", "--mode=report"))
   assert str(tmp_path) in line and "no results.jsonl" in line
   assert not list(tmp_path.iterdir())
-
-
-def test_a_certificate_that_cannot_be_read_is_one_line(tmp_path):
-  assert workdirs.read_certificates(tmp_path) == {}
-  path = tmp_path / workdirs.CERTIFICATE
-  path.write_text("{")
-  with pytest.raises(UsageError, match="certificate.json: cannot be read"):
-    workdirs.read_certificates(tmp_path)
 
 
 def test_workdir_of_another_config_is_refused(trained):
@@ -160,15 +140,6 @@ def test_a_second_process_in_a_workdir_is_refused(trained, tmp_path):
   assert not new.exists()  # nothing was written there
 
 
-def test_a_file_system_without_locks_is_as_good(tmp_path, monkeypatch):
-  def fail(*_):
-    raise OSError(errno.ENOLCK, "No locks available")
-
-  monkeypatch.setattr(fcntl, "flock", fail)
-  with workdirs.lock(tmp_path):
-    (tmp_path / "results.jsonl").write_text("")
-
-
 def test_a_folder_that_cannot_be_written_is_refused_before_tests(
   trained, monkeypatch
 ):
@@ -177,40 +148,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_tests(
     patch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     line = refusal(inside(f"--workdir={trained}", "--mode=evaluate"))
   assert f"--workdir={trained}: cannot write there (Permission denied)" in line
-
-
-def test_a_seed_that_a_stage_left_as_it_was_is_measured_once(
-  trained_models, tmp_path, capsys
-):
-  """And has its rows in both stages."""
-  first, second = trained_models
-  changed = dataclasses.replace(
-    second, params=first.params, step=second.step + 1
-  )
-  measured_rows = {}
-  train_rows, finetune_rows = (
-    evaluate.evaluate(
-      workdirs.Stage(name, get_config(), (), 2),
-      models,
-      tmp_path,
-      measured_rows=measured_rows,
-    )
-    for name, models in (
-      ("train", [first, second]),
-      ("finetune", [first, changed]),
-    )
-  )
-  notes = capsys.readouterr().err
-  assert notes.count("seed 0, equal") == 1
-  assert notes.count("seed 1, equal") == 2
-  of_seed = lambda rows, seed: [row for row in rows if row["seed"] == seed]
-  assert of_seed(finetune_rows, 0) == [
-    row | {"stage": "finetune"} for row in of_seed(train_rows, 0)
-  ]
-  assert {row["step"] for row in of_seed(finetune_rows, 1)} == {changed.step}
-  assert [row["value"] for row in of_seed(finetune_rows, 0)] == [
-    row["value"] for row in of_seed(finetune_rows, 1)
-  ]
 
 
 def test_every_row_of_a_leaking_model_is_marked(trained_models, tmp_path):

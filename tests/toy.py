@@ -6,6 +6,7 @@ below}.
 """
 
 import dataclasses
+import types
 from typing import NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ from lengthgen_jax.training.optimizer import TrainConfig
 # Fates.
 CONVERGING = 0  # it learns SOLUTION
 BAD_LOSS = 1  # its loss is never finite
-BAD_UPDATE = 2  # its losses are finite, but the last gradient of a round is not
+BAD_UPDATE = 2  # its losses are finite, but the last gradient of a cycle is not
 BAD_START = 3  # it has BAD_LOSS in the first attempt, then converges
 HOPELESS = 4  # its losses are finite, but no answer is ever right
 
@@ -36,6 +37,7 @@ class Points(NamedTuple):
   weight: jax.Array
   width_index: jax.Array
   target: jax.Array
+  source: None = None
 
 
 @jax.custom_vjp
@@ -63,6 +65,9 @@ class Toy:
   heads: tuple = ("main", "hint")
   weights: tuple = ()
   num_widths: int = 2
+  model = types.SimpleNamespace(  # so small that no batch is split
+    config=types.SimpleNamespace(num_heads=1, mlp_dim=1)
+  )
 
   @property
   def step_specs(self):
@@ -96,9 +101,6 @@ class Toy:
     answer = batch.inputs @ params["trunk"] + params[head]["offset"]
     error = answer - batch.inputs @ jnp.array(SOLUTION) - self.heads.index(head)
     return error + 9.0 * (scaffold["fate"] == HOPELESS)
-
-  def activation_bytes(self, batch, scaffold, sparse_plan):
-    return 1
 
   def apply(self, params, scaffold, batch, head, noise, sparse_plan):
     """Returns logits [B, 2] whose cross-entropy is the squared error."""
@@ -162,7 +164,7 @@ def chunk(spec, states, seeds, scaffold, rounds: int):
     + (jax.tree.map(of_every_seed, scaffold), None)
   )
   metrics = jax.device_get(metrics)
-  step = states.step + rounds * np.int32(spec.steps_per_round)
+  step = states.step + rounds * np.int32(spec.steps_per_cycle)
   return loop.end_chunk(spec, states, step, params, opt_state, metrics), metrics
 
 

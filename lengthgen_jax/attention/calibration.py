@@ -1,4 +1,4 @@
-"""This module calibrates a bias: it finds the lines in mean attention.
+"""Calibration finds the lines in mean attention, which become a bias.
 
 ABC paper, section 5 and Algorithm 1: average the attention of a model that
 interpolates along every line of some directions, keep the lines that stand out,
@@ -41,70 +41,46 @@ from lengthgen_jax.tasks.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-  """A Rule says how lines are measured, which are kept, and their bias.
+  """How lines are measured, which are kept, and their bias."""
 
-  Attributes:
-    line: a line's strength d_l is the "mean" of the attention in its cells, or
-      the "sum" (the released ABC program).
-    rule: a line is kept if its score exceeds `threshold`. The score is its
-      "zscore" (d_l - μ)/σ among the lines of the head (the papers' d_l > μ +
-      κσ), or its "mass": the mean attention of its cells, divided by that of
-      all cells of the head.
-    threshold: κ, or the multiple of the mean.
-    statistics: μ and σ are taken over "all" lines, over the "distinct" non-zero
-      strengths (released program), or over "long" lines, which cross enough
-      rows.
-    maximum: a kept line's bias is d_l - d_max with d_max over its "direction"
-      (Algorithm 1) or the whole "head" (equation 1), or d_l itself ("none",
-      released program).
-    min_cells: how many cells a line must have at least to be kept, as a share
-      of the rows that are used.
-  """
-
+  # a line's strength d_l is the "mean" of the attention in its cells, or the
+  # "sum" (the released ABC program)
   line: str = "mean"
+  # a line is kept if its score exceeds the threshold: its "zscore" (d_l - μ)/σ
+  # among the lines of the head (the papers' d_l > μ + κσ), or its "mass": the
+  # mean attention of its cells, divided by that of all cells of the head
   rule: str = "zscore"
-  threshold: float = 2.0
+  threshold: float = 2.0  # κ, or the multiple of the mean
+  # μ and σ are taken over "all" lines, over the "distinct" non-zero strengths
+  # (released program), or over "long" lines, which cross enough rows
   statistics: str = "all"
+  # a kept line's bias is d_l - d_max with d_max over its "direction" (Algorithm
+  # 1) or the whole "head" (equation 1), or d_l itself ("none", released
+  # program)
   maximum: str = "head"
+  # how many cells a kept line must have, as a share of the rows that are used
   min_cells: float = 0.5
 
 
 class MeanAttention(NamedTuple):
-  """MeanAttention is the mean over samples of one condition, a width and a
-  length.
+  """The mean over samples of one condition, a width and a length."""
 
-  Attributes:
-    values: [N, H, T, S] mean attention weights, or scores before the softmax.
-    used: [T] bool, the rows that count.
-    rows: Coordinates [1, T] of the rows, the same for all samples.
-    keys: Coordinates [1, S] of the keys.
-  """
-
-  values: Array
-  used: Array
-  rows: Coordinates
-  keys: Coordinates
+  values: Array  # [N, H, T, S] weights, or scores before the softmax
+  used: Array  # [T] bool, the rows that count
+  rows: Coordinates  # [1, T], the same for all samples
+  keys: Coordinates  # [1, S]
 
 
 class Selection(NamedTuple):
-  """A Selection says which of C candidate lines are kept, fields [N, H, C].
+  """Which of C candidate lines are kept, fields [N, H, C]."""
 
-  Attributes:
-    value: float32, the bias on the line.
-    strength: float32, the mean over conditions of d_l, which counts as 0 where
-      the line crosses too few rows.
-    score: float32, the least score over conditions (see Rule), -inf where a
-      condition does not have the line.
-    is_long: bool, whether the line crosses enough rows under every condition.
-    keep: bool, whether the line is kept; `calibrate` keeps those of these that
-      stand out under every condition.
-  """
-
-  value: Array
+  value: Array  # the bias on the line
+  # the mean over conditions of d_l, 0 where the line crosses too few rows
   strength: Array
+  # the least over conditions, -inf where one does not have the line
   score: Array
-  is_long: Array
-  keep: Array
+  is_long: Array  # whether it crosses enough rows under every condition
+  keep: Array  # those of these that stand out under every condition
 
 
 # Candidates.
@@ -119,26 +95,14 @@ def candidate_lines(
   right_anchored: Collection[int],
   right_anchored_steps: Sequence[int] | None = None,
 ) -> Lines:
-  """Lists all lines of some directions that cross at least one cell.
+  """Lists all lines of some directions that cross at least one cell of the
+  largest condition, as Lines [C] of numpy arrays.
 
-  Args:
-    rows, keys: Coordinates [1, T] and [1, S] of the largest condition, on the
-      host.
-    row_segment: the segment whose rows have these lines, or ANY.
-    steps: Δ values, the papers' column steps per row; with two axes, each axis
-      of the key follows the same axis of the row by one of them. Along an axis
-      on which all keys have the same offset the step is 0 instead.
-    absolute: whether to list the papers' lines, over the whole sequence:
-      anchored left for Δ >= 0 and right for Δ < 0, or all left if
-      `right_anchored` does not have WHOLE.
-    right_anchored: segments, or WHOLE, whose lines may be anchored right too:
-      those of the prompt, whose end is known before the first output.
-    right_anchored_steps: Δ values of the lines of those segments; None if they
-      are `steps`. In a decoder-only model self-attention to the prompt has the
-      directions of cross-attention.
-
-  Returns:
-    The candidates, as Lines [C] of numpy arrays.
+  `steps` are Δ values, the papers' column steps per row. `absolute` lists the
+  papers' lines, over the whole sequence. Lines of the segments in
+  `right_anchored` may be anchored right too: those of the prompt, whose end is
+  known before the first output; their steps are `right_anchored_steps`, if
+  given.
   """
   rows, keys = jax.tree.map(np.asarray, (rows, keys))
   segment_of_row = rows.segment[0]
@@ -154,6 +118,8 @@ def candidate_lines(
   for segment in segments:
     is_anchored_right = segment in right_anchored
     segment_steps = steps
+    # In a decoder-only model self-attention to the prompt has the directions of
+    # cross-attention.
     if is_anchored_right and right_anchored_steps:
       segment_steps = right_anchored_steps
     for anchor in (LEFT, RIGHT) if is_anchored_right else (LEFT,):
@@ -197,19 +163,15 @@ def _on_first_axis(index: Array, axes: int) -> np.ndarray:
 def _matrices(
   offsets: np.ndarray, steps: Sequence[int], anchor: int, split_by_sign: bool
 ) -> list[np.ndarray]:
-  """Returns the matrices M [A, A] of all directions of lines from one anchor.
+  """Returns the matrices M [A, A] of all directions of lines from one anchor,
+  where keys have these offsets [keys, A].
 
-  M is diagonal, with one of the steps on each axis, and 0 on an axis along
-  which all keys have the same offset. From the right, offsets are counted
-  backwards, so that the sign changes. If `split_by_sign`, lines with a negative
-  step have the right anchor only, and all others the left one only.
-
-  Args:
-    offsets: [keys of the segment, A], from `_key_offsets`.
-    steps: Δ values.
-    anchor: LEFT or RIGHT.
-    split_by_sign: whether the sign of Δ decides the anchor.
+  If `split_by_sign`, lines with a negative step have the right anchor only, and
+  all others the left one only.
   """
+  # M is diagonal, with one of the steps on each axis: each axis of the key
+  # follows the same axis of the row. From the right, offsets are counted
+  # backwards.
   axis_steps = [
     steps if len(np.unique(axis_offsets)) > 1 else (0,)
     for axis_offsets in offsets.T
@@ -228,19 +190,12 @@ def _matrices(
 def calibrate(
   attention: Sequence[MeanAttention], lines: Lines, causal: bool, rule: Rule
 ) -> Selection:
-  """Tests the C candidate lines on the mean attention of every condition.
+  """Tests the C candidate lines of one site on its mean attention under every
+  condition; keeps those that cross enough rows and exceed the threshold under
+  all of them.
 
-  Args:
-    attention: the mean attention of one site under each condition.
-    lines: the candidates [C].
-    causal: whether this is self-attention, of which only cells count whose key
-      is at the row's own position or before it; static under jit.
-    rule: how lines are measured, which are kept, and their bias; static under
-      jit.
-
-  Returns:
-    The Selection, in which the lines are kept that cross enough rows and exceed
-    the threshold under every condition.
+  If `causal`, only cells count whose key is at the row's own position or before
+  it; `causal` and `rule` are static under jit.
   """
   measure = lambda mean: _measure(mean, lines, causal, rule)
   strength, score, is_long = jax.lax.map(measure, _stack(attention))
@@ -306,12 +261,8 @@ def _stack(attention: Sequence[MeanAttention]) -> MeanAttention:
 def _measure(
   attention: MeanAttention, lines: Lines, causal: bool, rule: Rule
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Measures the C candidate lines on the mean attention of one condition.
-
-  Returns:
-    Each line's strength and score, and whether it crosses enough rows; all of
-    shape [N, H, C].
-  """
+  """Returns each line's strength and score under one condition, and whether it
+  crosses enough rows; all [N, H, C]."""
   values, used, rows, keys = attention
   counted = used[:, None] & (jnp.asarray(keys.segment[0]) != PAD)
   if causal:
@@ -356,15 +307,12 @@ def _distinct(strength: jax.Array) -> jax.Array:
 
 
 def drop_weak_heads(selection: Selection, min_share: float) -> Selection:
-  """Drops all lines of heads whose kept lines hold too little attention.
+  """Drops all lines of heads whose kept lines have strengths (mean attention
+  weights) of a sum below `min_share`.
 
   A head that spends most of its attention off its lines is not described by
   them: they are there by chance, and each makes the rows depend on further
   digits. Runs on the host.
-
-  Args:
-    selection: a Selection whose strengths are mean attention weights.
-    min_share: the least sum of the strengths of a head's kept lines.
   """
   share = np.where(selection.keep, selection.strength, 0.0).sum(-1)
   return selection._replace(
@@ -378,31 +326,11 @@ def drop_weak_heads(selection: Selection, min_share: float) -> Selection:
 def within_reach(
   lines: Lines, keys: Coordinates, task: Task, reach: int
 ) -> np.ndarray:
-  """Marks the lines by which an output depends on few tokens, [2, C] bool.
+  """Marks the lines by which an output depends on few tokens, all values of
+  which a certificate tries: [2, C], in the first layer and in later ones.
 
-  A certificate tries all values of those tokens. The first row of the result is
-  for the first layer, the second for later layers. Runs on the host. These
-  lines are marked:
-
-  - To outputs: with M = 1, at most `reach` rows back. On a grid, at most
-    `reach` cells away along either axis.
-  - To a fixed place of the prompt: only if a token stands there that is no
-    digit, or a digit on which all outputs depend anyway (N×1's single one).
-  - To operands of a grid: from the right end, with M = 1; of an operand along
-    the first axis the row's own digit alone, of one along the last axis those
-    at most `reach` away from the row's own.
-  - To the start token: in the first layer alone. Later its key is a state,
-    which has seen the digits of the first output.
-  - To other operands: if a row sees the digit whose place is its own plus a
-    constant, at every width. By other lines, rows depend on digits far away.
-  - All lines over the whole sequence. They are not tested, because calibration
-    refuses a reach together with such lines.
-
-  Args:
-    lines: the candidates [C].
-    keys: Coordinates [1, S] of the condition that they are from.
-    task: the main task, which says which token stands where.
-    reach: how many rows back; 1 is the row's own input and the one before.
+  `reach` is how many rows back; 1 is the row's own input and the one before.
+  Runs on the host.
   """
   layers = []
   for _, segment, anchor, matrix, intercept in zip(*lines, strict=True):
@@ -413,25 +341,35 @@ def within_reach(
       axes = [task.segment_axes[segment] if task.segment_axes else 0]
     is_fixed = any(not matrix[axis, axis] for axis in axes)
     offset = intercept[axes]
-    in_later_layers = segment != task.target_segment + 1  # the start token
+    # In later layers the start token's key is a state, which has seen the
+    # digits of the first output.
+    in_later_layers = segment != task.target_segment + 1
     if segment == task.target_segment:
+      # With M = 1, not far back; on a grid, not far away along either axis.
       near = offset[0] >= -1 - reach
       if task.axes > 1:
         near = (abs(offset) <= reach).all()
       allowed = near and all(matrix[axis, axis] == 1 for axis in axes)
     elif is_fixed and is_operand:
+      # Only a token that is no digit, or a digit on which all outputs depend
+      # anyway (N×1's single one).
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
       place = _operand_place(task, segment, anchor, offset[0], size)
       allowed = place is None or place[0] not in task.long_operands
     elif is_operand and task.axes > 1:
+      # Of an operand along the first axis the row's own digit alone, of one
+      # along the last axis those near it.
       farthest = reach if axes[-1] == task.axes - 1 else 0
       allowed = (
         anchor == RIGHT and matrix.max() == 1 and abs(offset[0]) <= farthest
       )
     elif is_operand:
+      # By other lines, rows depend on digits far away.
       size = int(np.sum(np.asarray(keys.segment[0]) == segment))
       allowed = _moves_with_places(task, segment, anchor, matrix[0, 0], size)
     else:
+      # The start token; or the whole sequence, which calibration refuses
+      # together with a reach.
       allowed = True
     layers.append((allowed, allowed and in_later_layers))
   return np.array(layers).T
@@ -451,19 +389,10 @@ def _moves_with_places(
   task: Task, segment: int, anchor: int, step: int, size: int
 ) -> bool:
   """Returns whether a line to an operand opens, for every row and at every
-  size, the digit of the row's place plus a constant.
-
-  A line is linear, so three tokens are enough: the operand's middle one, the
-  one that the line through it opens in the next row, and the one that has the
-  middle one's offset in a longer operand.
-
-  Args:
-    task: says which token stands where.
-    segment: the operand's segment.
-    anchor: from which end the line counts.
-    step: M, by how many tokens the line moves from row to row.
-    size: how many tokens the segment has.
-  """
+  size, the digit of the row's place plus a constant."""
+  # A line is linear, so three tokens are enough: the operand's middle one, the
+  # one that the line through it opens in the next row, and the one that has the
+  # middle one's offset in a longer operand.
   place_of = functools.partial(_operand_place, task, segment, anchor)
   middle = size // 2
   here = place_of(middle, size)
@@ -486,11 +415,6 @@ def move_output_lines_to_first_layer(
   layers its keys would be hidden states, which depend on the digits and outputs
   near them, so that every layer would add tokens that are further away; in
   layer 0 they are embeddings of tokens. Runs on the host.
-
-  Args:
-    selection: which lines each layer and head keeps.
-    lines: the candidates [C].
-    target_segment: the number of the output's segment.
   """
   to_output = lines.segment == target_segment
   first_layer = np.argmax(selection.keep.any(axis=1), axis=0)  # of each line
@@ -513,18 +437,13 @@ def compact(
   empty_heads: str,
   further_layers: int = 0,
 ) -> SiteLines:
-  """Gathers the kept lines of R seeds as SiteLines [R, N or 1, H, K].
+  """Gathers the kept lines of R seeds as SiteLines [R, N or 1, H, K], K the
+  largest number of a head.
 
-  K is the largest number of kept lines of a head, 1 at least. Runs on the host.
-
-  Args:
-    lines: the candidates [C], the same for all seeds.
-    selections: the Selection of each seed.
-    layers: "each" for the kept lines of each layer, or "last" for those of the
-      last layer in all layers.
-    empty_heads: what heads without a line become, "transparent" or "closed".
-    further_layers: with "each", the number of layers that follow those of the
-      calibrated model; none of their heads has a line.
+  `layers` is "each" for the kept lines of each layer, which `further_layers`
+  without lines may follow, or "last" for those of the last layer in all layers.
+  Heads without a line become "transparent" or "closed" (`empty_heads`). Runs on
+  the host.
   """
   keep = np.stack([np.asarray(selection.keep) for selection in selections])
   value = np.stack([np.asarray(selection.value) for selection in selections])

@@ -1,10 +1,9 @@
-"""This module computes scaled dot-product attention with an additive bias.
+"""Scaled dot-product attention with an additive bias, dense or sparse.
 
-The bias is dense or sparse. Shapes: B batch, T rows (queries), S keys, H heads,
-K head size, N layers, G the largest number of keys that a row sees. The arrays
-of a bias have a leading axis of N layers, or of 1 if all layers share them;
-`layer` returns the bias of one layer, whose arrays lack this axis and are what
-all other methods expect.
+Shapes: B batch, T rows (queries), S keys, H heads, K head size, N layers, G the
+largest number of keys that a row sees. The arrays of a bias have a leading axis
+of N layers, or of 1 if all layers share them; `layer` returns the bias of one
+layer, without this axis, which all other methods expect.
 """
 
 from typing import ClassVar
@@ -25,71 +24,55 @@ CLOSED = float("-inf")  # the bias of a key that a row does not see
 
 
 def _of_layer(x, n: int):
-  """Returns x[n], or x[0] if there is one entry, which all layers share."""
   return x[n if len(x) > 1 else 0]
 
 
 class DenseBias(struct.PyTreeNode):
-  """A DenseBias has a value for every pair of row and key.
+  """A value for every pair of row and key."""
 
-  Attributes:
-    values: [N or 1, B or 1, H or 1, T, S] float32.
-    einsums: equations of the product of queries with keys, and of weights with
-      values; keys and values are those that `lookup` returns.
-  """
-
-  values: Array
+  values: Array  # [N or 1, B or 1, H or 1, T, S] float32
+  # queries with keys, weights with values, both as `lookup` returns them
   einsums: ClassVar = ("bhtk,bhsk->bhts", "bhts,bhsk->bhtk")
 
   def layer(self, n: int) -> "DenseBias":
-    """Returns the bias of layer n."""
     return DenseBias(_of_layer(self.values, n))
 
   @property
   def key_index(self) -> jax.Array:
-    """Returns the position of every key, [S] int."""
+    """The position of every key, [S]."""
     return jnp.arange(self.values.shape[-1])
 
   def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
-    """Returns the keys or values that a row sees: all of them, [B, H, S,
-    K]."""
+    """Returns the keys or values that a row sees: all of them."""
     return x_BxHxSxK
 
   def head_groups(
     self, num_heads: int
   ) -> tuple[tuple[np.ndarray, "DenseBias"], ...]:
-    """Returns (indices of heads, bias) of a single group, which has all
-    heads."""
+    """Returns (indices of heads, bias) of each group of heads that are computed
+    together: all."""
     return ((np.arange(num_heads), self),)
 
 
 class SparseBias(struct.PyTreeNode):
-  """A SparseBias opens at most G keys of every row, at a cost of T·G.
+  """At most G keys for every row, at a cost of T·G; some heads may be dense.
 
-  Some heads may be dense: they have a value for every key instead.
-
-  Attributes:
-    values: [N or 1, B or 1, H, T, G] float32, CLOSED where there is no key.
-    index: [N or 1, B or 1, H, T, G] int32, the positions of the keys, or, in
-      decode.stream, their indices in a cache or a table; arbitrary where the
-      value is CLOSED. No position is open twice in a row.
-    dense_values: [1, B or 1, 1, T, S] float32, the bias of the dense heads;
-      None if there are none.
-    dense_heads: the indices of the dense heads of every layer, or a single
-      tuple of them for all layers.
-    einsums: as in DenseBias.
+  `index` has the positions of the keys, or, in decode.stream, their indices in
+  a cache or a table. No position is open twice in a row.
   """
 
+  # [N or 1, B or 1, H, T, G] float32, CLOSED where there is no key
   values: Array
-  index: Array
+  index: Array  # the same shape, int32; arbitrary where the value is CLOSED
+  # [1, B or 1, 1, T, S], the bias of the dense heads
   dense_values: Array | None = None
+  # their indices in every layer, or once for all layers
   dense_heads: tuple[tuple[int, ...], ...] = struct.field(
     pytree_node=False, default=((),)
   )
   einsums: ClassVar = ("bhtk,bhtgk->bhtg", "bhtg,bhtgk->bhtk")
 
   def layer(self, n: int) -> "SparseBias":
-    """Returns the bias of layer n."""
     return SparseBias(
       _of_layer(self.values, n),
       _of_layer(self.index, n),
@@ -99,7 +82,7 @@ class SparseBias(struct.PyTreeNode):
 
   @property
   def key_index(self) -> Array:
-    """Returns the positions of the keys of each row, [B or 1, H, T, G]."""
+    """The positions of the keys of each row, [B or 1, H, T, G]."""
     return self.index
 
   def lookup(self, x_BxHxSxK: jax.Array) -> jax.Array:
@@ -112,8 +95,7 @@ class SparseBias(struct.PyTreeNode):
   def head_groups(
     self, num_heads: int
   ) -> tuple[tuple[np.ndarray, "DenseBias | SparseBias"], ...]:
-    """Returns (indices of heads, bias) of the sparse heads and of the dense
-    ones; a group without heads is left out."""
+    """Returns (indices, bias) of the sparse and of the dense heads, if any."""
     dense_heads = np.array(self.dense_heads[0], int)
     sparse_heads = np.setdiff1d(np.arange(num_heads), dense_heads)
     if self.dense_values is None or not len(dense_heads):
@@ -134,24 +116,13 @@ def attend(
   precision: str,
   config: AttentionConfig = SOFTMAX,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-  """Computes softmax(τ · q·k / sqrt(K) + bias) · v, or the same with another
-  normalizer.
+  """Returns softmax(τ · q·k / sqrt(K) + bias) · v [B, H, T, K], or the same
+  with another normalizer, and its activations.
 
-  Scores and weights are float32 or wider. A row whose keys are all CLOSED has
-  zero weights and so a zero context vector; its gradients are zero too.
-
-  Args:
-    query_BxHxTxK, key_BxHxSxK, value_BxHxSxK: those of all heads; the queries
-      are not scaled yet.
-    bias: the bias of one layer, masks included.
-    tau: τ, [B or 1, H or 1, T or 1, 1]; None for 1.
-    precision: JAX's precision of the matrix products, like "highest".
-    config: the normalizer and its α.
-
-  Returns:
-    context [B, H, T, K] in the dtype of `value`, and a dict of "weights" [B, H,
-    T, S or G] and, of the same shape, "scores": τ · q·k / sqrt(K). The dict is
-    empty if some heads are sparse and others dense.
+  These are "weights" [B, H, T, S or G] and "scores" (τ · q·k / sqrt(K)), both
+  float32 or wider; there are none if some heads are sparse and others dense. A
+  row whose keys are all CLOSED has zero weights, a zero context and zero
+  gradients.
   """
   query = query_BxHxTxK * query_BxHxTxK.shape[-1] ** -0.5
   inputs = query, key_BxHxSxK, value_BxHxSxK
@@ -171,8 +142,7 @@ def attend(
 
 
 def _attend(query, key, value, bias, tau, precision, config):
-  """Computes `attend` for heads that are all dense or all sparse; the queries
-  are scaled already."""
+  """`attend` for heads that are all dense or all sparse."""
   score_equation, context_equation = bias.einsums
   scores = jnp.einsum(
     score_equation,

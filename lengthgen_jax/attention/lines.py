@@ -1,4 +1,4 @@
-"""This module stores attention biases as lines, which fit inputs of every size.
+"""Attention biases as lines, which fit inputs of every size.
 
 A line is (row segment, key segment, anchor, M, c). A cell (row, key) of these
 segments lies on it if, on every axis, the key's offset from one end of its
@@ -30,38 +30,24 @@ MAX_SEGMENTS = 8  # the most segments that `gather` can look keys up in
 
 
 class Lines(NamedTuple):
-  """Lines are the positions of lines in a matrix of scores, without the bias.
+  """The positions of lines in a matrix of scores, without the bias; all fields
+  are int32."""
 
-  All fields are int32 and have the same leading axes.
-
-  Attributes:
-    row_segment: [...], the segment of the rows, or ANY.
-    segment: [...], the segment of the keys, or WHOLE.
-    anchor: [...], the end of that segment from which the key's offset counts,
-      LEFT or RIGHT.
-    matrix: [..., A, A], M by key axis and row axis.
-    intercept: [..., A], c by key axis.
-  """
-
-  row_segment: Array
-  segment: Array
+  row_segment: Array  # [...], the segment of the rows, or ANY
+  segment: Array  # [...], the segment of the keys, or WHOLE
+  # [...], LEFT or RIGHT: the end of that segment from which keys count
   anchor: Array
-  matrix: Array
-  intercept: Array
+  matrix: Array  # [..., A, A], M by key axis and row axis
+  intercept: Array  # [..., A], c by key axis
 
   def take(self, index) -> "Lines":
     """Returns the lines at a numpy index of the leading axes."""
     return Lines(*(np.asarray(field)[index] for field in self))
 
   def describe(self, segment_names: Sequence[str]) -> str:
-    """Describes one line by its equation, like "b: right-1·row = 0".
-
-    That is: the key is in segment b, and its offset from the right end, less
-    the row's offset, is 0. The fields must have no leading axes.
-
-    Args:
-      segment_names: the names of the keys' segments, by number.
-    """
+    """Describes one line by its equation, like "b: right-1·row = 0": the key is
+    in segment b, and its offset from the right end, less the row's offset, is
+    0."""
     name = "whole"
     if self.segment != WHOLE:
       name = segment_names[int(self.segment)]
@@ -79,37 +65,30 @@ class Lines(NamedTuple):
 
 
 class SiteLines(NamedTuple):
-  """SiteLines holds the lines of one attention site, padded to K per head.
+  """The lines of one attention site, padded to K per head.
 
   Leading axes are [R or 1, N or 1, H], 1 if all seeds or layers share them;
   `dense` and `gather` need the SiteLines of one seed, [N or 1, H] (`of_seed`).
-
-  Attributes:
-    row_segment, segment, anchor, matrix, intercept: [..., K], see Lines.
-    value: [..., K] float32, the bias on the line.
-    valid: [..., K] bool, False where an entry is padding.
-    transparent: [...] bool, heads that see every token, with a bias of 0.
-    supports_sparse: True, because the bias can be computed by `gather`.
   """
 
-  row_segment: Array
+  row_segment: Array  # [..., K], like the next four: see Lines
   segment: Array
   anchor: Array
   matrix: Array
   intercept: Array
-  value: Array
-  valid: Array
-  transparent: Array
+  value: Array  # [..., K] float32, the bias on the line
+  valid: Array  # [..., K] bool, False where an entry is padding
+  transparent: Array  # [...] bool, heads that see every token, with a bias of 0
   supports_sparse = True
 
   @property
   def shape(self) -> tuple[int, ...]:
-    """Returns the leading axes, (R or 1, N or 1, H), or the same without R."""
+    """The leading axes, (R or 1, N or 1, H), or the same without R."""
     return self.transparent.shape
 
   @property
   def lines(self) -> Lines:
-    """Returns the lines as Lines, padding included."""
+    """The lines as Lines, padding included."""
     return Lines(*self[:5])
 
   def dense(self, rows: Coordinates, keys: Coordinates) -> jax.Array:
@@ -141,21 +120,14 @@ class SiteLines(NamedTuple):
   def gather(
     self, rows: Coordinates, keys: Coordinates
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns the bias of one seed in sparse form: each row's keys on lines.
+    """Returns the bias of one seed in sparse form, and the index of the key
+    that each line has in each row, both [N or 1, B or 1, H, T, K].
 
-    A line has at most one key in a row. A transparent head attends to all keys,
-    but only those on its lines are returned.
-
-    Args:
-      rows: coordinates of the rows.
-      keys: coordinates of the keys; those of a segment are consecutive, and
-        those of a grid are in row-major order. Segments are numbered below
-        MAX_SEGMENTS.
-
-    Returns:
-      The bias and the index of the key that each line has in each row, both
-      [N or 1, B or 1, H, T, K]. The bias is -inf where there is no such key,
-      and on all but one of the lines that have the same key in a row.
+    A line has at most one key in a row. The bias is -inf where there is none,
+    and on all but one of the lines that have the same key in a row. Of a
+    transparent head, which attends to all keys, only those on its lines are
+    returned. The keys of a segment must be consecutive, those of a grid in
+    row-major order, and segments numbered below MAX_SEGMENTS.
     """
     index, is_open = _keys_on_lines(
       Lines(*map(jnp.asarray, self.lines)), rows, keys
@@ -174,17 +146,14 @@ class SiteLines(NamedTuple):
     return jnp.where(duplicate, CLOSED, value), index
 
   def cache_window(self, target: int, rows: Coordinates) -> tuple[int, int]:
-    """Returns (first, recent): how many keys decoding must keep in its cache.
+    """Returns (first, recent): every row of the output, whose segment is
+    `target`, attends only to the first `first` keys of the sequence and to the
+    last `recent` ones up to its own.
 
-    Every row attends only to the first `first` keys of the sequence, and to the
-    last `recent` keys up to its own. This is for the decoder of an
-    encoder-decoder, whose first key is the start token, without transparent
-    heads and leaks (`first_leak`); lines to its outputs or to the whole
-    sequence are anchored left, and M is a diagonal matrix. Runs on the host.
-
-    Args:
-      target: the number of the output's segment.
-      rows: coordinates of all rows of the output.
+    This is for the decoder of an encoder-decoder, whose first key is the start
+    token, without transparent heads and leaks (`first_leak`); lines to its
+    outputs or to the whole sequence are anchored left, and M is a diagonal
+    matrix. Runs on the host.
     """
     matrix, intercept = np.asarray(self.matrix), np.asarray(self.intercept)
     to_output = np.asarray(self.segment) == target
@@ -205,26 +174,22 @@ class SiteLines(NamedTuple):
     return int(first.max(initial=0)) + 1, int(recent.max(initial=0)) + 1
 
   def first_leak(self) -> tuple[int, int, int, int, int] | None:
-    """Returns a cell of self-attention through which a line shows the future.
+    """Returns a cell (seed, layer, head, row, column) of self-attention through
+    which the first line that leads to the future does so, or None.
 
-    A line of the whole sequence, index = M·row + c, leads to the future in all
-    but finitely many rows if M is 1 and c positive, or if M is greater than 1.
-    A line of the output does so from c = 0 on, since the inputs are the outputs
-    shifted by one: c = -1 is the row's own input. Verticals and anti-diagonals
-    do so in the first rows only, where the causal mask closes them, and are
-    left out here. In a grid, the future is what comes later in row-major order.
-    Runs on the host, on the SiteLines of all seeds.
-
-    Returns:
-      (seed, layer, head, row, column) as indices, of the first line that leads
-      to the future. Row and column count from the token before the segment
-      (that of the output follows the start token), or from the first token for
-      a line of the whole sequence. In a grid they are 0 and the line's largest
-      c. None if there is no such line.
+    Verticals and anti-diagonals do so in the first rows only, where the causal
+    mask closes them, and are left out. Row and column count from the token
+    before the segment (that of the output follows the start token), or from the
+    first token for a line of the whole sequence; in a grid they are 0 and the
+    line's largest c. Runs on the host, on the SiteLines of all seeds.
     """
     matrix, intercept = np.asarray(self.matrix), np.asarray(self.intercept)
     axes = matrix.shape[-1]
     is_whole = np.asarray(self.segment) == WHOLE
+    # A line of the whole sequence, index = M·row + c, leads to the future in
+    # all but finitely many rows if M is 1 and c positive, or if M is greater
+    # than 1; a line of the output from c = 0 on, since the inputs are the
+    # outputs shifted by one: c = -1 is the row's own input.
     # In row-major order the first axis on which key and row differ decides.
     same_so_far = (matrix * (1 - np.eye(axes, dtype=int)) == 0).all((-1, -2))
     ahead = np.zeros(is_whole.shape, bool)
@@ -249,7 +214,7 @@ class SiteLines(NamedTuple):
 
 
 class Line(NamedTuple):
-  """A Line is one line of a task with one axis, and the bias on it."""
+  """One line of a task with one axis, and the bias on it."""
 
   segment: int  # of the keys, or WHOLE
   anchor: int  # LEFT or RIGHT
@@ -283,26 +248,16 @@ def shared_lines(lines: Sequence[Line], heads: int) -> SiteLines:
 
 
 def of_seed(scaffold: dict, index: int) -> dict:
-  """Returns the scaffold of one seed, without the leading axis R.
-
-  Args:
-    scaffold: SiteLines or SiteMatrix of all seeds, by site.
-    index: the index of the seed among the run's seeds. If the axis R has one
-      entry, it is the scaffold of all seeds.
-  """
+  """Returns the scaffold of the run's seed `index`, without the leading axis R;
+  with one entry on this axis, that of all seeds."""
   return jax.tree.map(lambda x: x[index if len(x) > 1 else 0], scaffold)
 
 
 def cells_on_line(
   lines: Lines, rows: Coordinates, keys: Coordinates
 ) -> jax.Array:
-  """Returns whether each cell lies on a line, [N or 1, B or 1, H, T, S] bool.
-
-  Args:
-    lines: one line of each head, fields [N or 1, H, 1, ...].
-    rows: coordinates of T rows; no line crosses a PAD row.
-    keys: coordinates of S keys; no line crosses a PAD key.
-  """
+  """Returns whether each cell lies on a line, [N or 1, B or 1, H, T, S];
+  `lines` are one of each head, [N or 1, H, 1, ...]. No line crosses PAD."""
   expand_keys = lambda x: jnp.asarray(x)[None, :, None, None]
   expanded_keys = Coordinates(
     expand_keys(keys.segment),
@@ -351,14 +306,9 @@ def _are_on_lines(
   """Returns whether cells (row, key) lie on lines, [N or 1, B or 1, H, T, S or
   K].
 
-  Args:
-    lines: fields [N or 1, H, 1, ...], one line of each head that is compared
-      with all keys; or [N or 1, H, K, ...], each compared with one key.
-    rows: coordinates of T rows.
-    keys: coordinates whose fields broadcast to the shape of the result; left
-      and right have a further last axis A.
-    index_right: index of the keys from the right, 0 for the last one; it
-      broadcasts in the same way.
+  Lines [N or 1, H, 1, ...], one of each head, are compared with all keys; lines
+  [N or 1, H, K, ...] with one key each. Fields of `keys`, and `index_right` (0
+  for the last key), broadcast to the shape of the result.
   """
   is_whole = _expand_lines(lines.segment == WHOLE)
   from_left = _expand_lines(lines.anchor == LEFT)
@@ -377,11 +327,7 @@ def _are_on_lines(
 
 def _key_offsets(lines: Lines, rows: Coordinates) -> jax.Array:
   """Returns the offsets M · (offset of the row) + c that the keys on lines have
-  in each row, [N or 1, B or 1, H, T, K, A].
-
-  For lines of the whole sequence, the row's offset on the first axis is its
-  index.
-  """
+  in each row, [N or 1, B or 1, H, T, K, A]."""
   left = jnp.asarray(rows.left)
   indices = left.at[..., 0].set(rows.index)
   is_whole = _expand_lines(lines.segment == WHOLE)[..., None]

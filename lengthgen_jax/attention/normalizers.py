@@ -1,11 +1,10 @@
-"""This module turns the scores of attention into weights.
+"""Normalizers turn the logits of attention into weights.
 
-A normalizer is a function of the logits of a row: temperature times scores plus
-bias, -inf where a key is closed. Closed (masked) keys have zero weight and do
-not affect the other weights, and a row whose keys are all closed has zero
-weights and zero gradients. Shapes: B batch, H heads, T rows, S keys, G the
-largest number of keys that a row sees. Dense attention has logits of all S
-keys; attention along lines has those of the G gathered keys.
+Logits are temperature times scores plus bias, -inf where a key is closed.
+Closed keys have zero weight and do not affect the others, and a row whose keys
+are all closed has zero weights and zero gradients. Shapes: B batch, H heads, T
+rows, S keys, G the largest number of keys that a row sees. Dense attention has
+logits of all S keys; attention along lines has those of the G gathered keys.
 """
 
 from collections.abc import Callable
@@ -31,11 +30,11 @@ BISECTIONS = 50  # for α > 2
 
 
 class AttentionConfig(sections.Attention):
-  """An AttentionConfig says how scores become weights, in every attention."""
+  """How scores become weights, in every attention."""
 
   @property
   def label(self) -> str:
-    """Returns the normalizer's name, with α if it has one: "entmax 1.5"."""
+    """The normalizer's name, with α if it has one: "entmax 1.5"."""
     has_alpha = NORMALIZERS[self.normalizer].has_alpha
     return self.normalizer + (f" {self.alpha:g}" if has_alpha else "")
 
@@ -44,26 +43,22 @@ SOFTMAX = AttentionConfig()
 
 
 class Normalizer(NamedTuple):
-  """A Normalizer is one way to turn logits into weights.
+  """One way to turn logits into weights.
 
-  Attributes:
-    weights: function (logits, key_positions, config) -> weights, over the last
-      axis, of the shape and dtype of the logits. `logits` [B, H, T, S or G] are
-      float32 or wider; `key_positions` are [S] ascending or [B or 1, H, T, G]
-      in any order; `config` is the AttentionConfig.
-    depends_on_order: whether the order of the keys matters. Such a normalizer
-      is for decoder-only models, whose keys are one sequence.
-    has_alpha: whether the weights depend on config.alpha.
+  `weights` is a function (logits, key_positions, config) -> weights over the
+  last axis, of the shape and dtype of the logits. `logits` [B, H, T, S or G]
+  are float32 or wider; `key_positions` are [S] ascending or [B or 1, H, T, G]
+  in any order.
   """
 
   weights: Callable[[jax.Array, Array, AttentionConfig], jax.Array]
+  # on that of the keys: for decoder-only models, whose keys are one sequence
   depends_on_order: bool = False
-  has_alpha: bool = False
+  has_alpha: bool = False  # whether the weights depend on config.alpha
 
 
 def check_normalizer(name: str, normalizer: Normalizer) -> None:
-  """Raises UsageError unless `normalizer`, registered as `name`, is a
-  Normalizer with a function `weights` of (logits, key_positions, config)."""
+  """Raises UsageError unless what a user registers is a Normalizer."""
   check(
     isinstance(normalizer, Normalizer),
     f"register: normalizer {name!r} is no Normalizer",
@@ -74,14 +69,7 @@ def check_normalizer(name: str, normalizer: Normalizer) -> None:
 
 @jax.custom_jvp
 def masked_softmax(logits: jax.Array) -> jax.Array:
-  """Returns the softmax over the last axis, zeros where every logit is -inf.
-
-  Args:
-    logits: [..., S] float32 or wider, -inf where a key is closed.
-
-  Returns:
-    The weights [..., S], of the dtype of the logits.
-  """
+  """Returns the softmax over the last axis, zeros where every logit is -inf."""
   # `where` would break XLA's fusion on CPU (6 % of a training step). There is
   # one division for each row, because divisions are slow.
   peak = jnp.maximum(logits.max(axis=-1, keepdims=True), LOWEST)
@@ -92,8 +80,6 @@ def masked_softmax(logits: jax.Array) -> jax.Array:
 
 @masked_softmax.defjvp
 def _masked_softmax_jvp(primals, tangents):
-  """Computes the weights and their derivative from the weights alone, so that
-  the backward pass needs neither the logits nor another softmax."""
   weights, tangent = masked_softmax(*primals), tangents[0]
   mean = (weights * tangent).sum(axis=-1, keepdims=True)
   return weights, weights * (tangent - mean)
@@ -104,26 +90,16 @@ def entmax(logits: jax.Array, alpha: float) -> jax.Array:
   """Returns α-entmax over the last axis, zeros where every logit is -inf.
 
   With x = (α - 1)·logits and q = 1 / (α - 1), weights are [x - τ]_+ ^ q, with
-  the threshold τ that makes their sum one (Peters, Niculae, Martins 2019).
-  Logits more than 1 / (α - 1) below the greatest have a weight of exactly zero.
-  α = 2 is sparsemax (Martins, Astudillo 2016).
-
-  The threshold is where the norm of order q of [x - τ]_+ is one. For α <= 2
-  the norm is convex and nearly linear in τ, so that Newton's method converges
-  from the left, in fewer passes than bisection and without a sort. For α > 2
-  the threshold is found by bisection.
-
-  Args:
-    logits: [..., S] float32 or wider, -inf where a key is closed.
-    alpha: α, above 1.
-
-  Returns:
-    The weights [..., S], of the dtype of the logits.
+  the threshold τ that makes their sum one (Peters, Niculae, Martins 2019). α =
+  2 is sparsemax (Martins, Astudillo 2016).
   """
   scaled = (alpha - 1.0) * logits
   x = scaled - jnp.maximum(scaled.max(axis=-1, keepdims=True), LOWEST)
   q = 1.0 / (alpha - 1.0)
   row_sum = lambda x: x.sum(axis=-1, keepdims=True)
+  # The threshold is where the norm of order q of [x - τ]_+ is one. For α <= 2
+  # the norm is convex and nearly linear in τ, so that Newton's method converges
+  # from the left, in fewer passes than bisection and without a sort.
   # After the shift the greatest logit is 0 and its weight is in [1 / S, 1], so
   # τ is in [-1, -S^(1 - α)].
   threshold = jnp.full_like(x[..., :1], -1.0)
@@ -151,8 +127,8 @@ def entmax(logits: jax.Array, alpha: float) -> jax.Array:
 
 @entmax.defjvp
 def _entmax_jvp(alpha, primals, tangents):
-  """Computes the weights p and their derivative, from p alone: s·(dz - <s, dz>
-  / Σs) with s = p^(2 - α) where p > 0, else 0."""
+  """The derivative from the weights p alone: s·(dz - <s, dz> / Σs) with s =
+  p^(2 - α) where p > 0, else 0."""
   weights, tangent = entmax(*primals, alpha), tangents[0]
   slope = _power(weights, 2.0 - alpha)
   total = jnp.maximum(slope.sum(axis=-1, keepdims=True), TINY)
@@ -181,13 +157,6 @@ def stick_breaking(logits: jax.Array, key_positions: Array) -> jax.Array:
   first one leaves is not assigned, so weights sum to at most one. Here the key
   at the row's own position is among its keys, as with every normalizer; the
   paper leaves it out.
-
-  Args:
-    logits: [B, H, T, S or G] float32 or wider, -inf where a key is closed.
-    key_positions: [S] ascending or [B or 1, H, T, G] in any order.
-
-  Returns:
-    The weights, of the shape and dtype of the logits.
   """
   is_open = logits > LOWEST
   finite = jnp.where(is_open, logits, 0.0)

@@ -1,5 +1,4 @@
-"""This module prunes a bias: it closes the lines that a trained model does not
-need.
+"""Pruning closes the lines that a trained model does not need.
 
 A row depends on all tokens that paths of open lines lead to. A certificate
 tries all values of these tokens, so that one line which is there by chance can
@@ -23,8 +22,7 @@ Scaffold = dict[str, SiteLines]  # the lines [N or 1, H, K] of one seed, by site
 
 
 class Entry(NamedTuple):
-  """An Entry is one line of one head: entry [layer, head, index] of the
-  SiteLines of a site."""
+  """One line of one head: [layer, head, index] of a site's SiteLines."""
 
   site: str
   layer: int
@@ -33,7 +31,7 @@ class Entry(NamedTuple):
 
 
 def entries(scaffold: Scaffold, depths: dict[str, int]) -> list[Entry]:
-  """Returns the L lines of a model. Lines that all layers share count in each;
+  """Returns the L lines of a model; those that all layers share count in each.
   `depths` has the number of layers of each site."""
   return [
     Entry(site, layer, *where)
@@ -74,11 +72,7 @@ def close(
 
 
 class Paths:
-  """What the rows of a model depend on, at one size.
-
-  Attributes:
-    entries: the L lines of the model.
-  """
+  """What the rows of a model depend on, at one size, by its L `entries`."""
 
   def __init__(
     self,
@@ -91,14 +85,10 @@ class Paths:
   ):
     """Reads off the cells of every line.
 
-    Args:
-      scaffold: the model's lines.
-      depths: how many layers each site has.
-      coordinates: those of rows and keys, by site.
-      scored: the indices of the rows whose output counts.
-      varies: [A] bool, the tokens that differ from input to input; those of the
-        decoder come first.
-      base: how many values a token may have.
+    `coordinates` are those of rows and keys by site, `scored` the indices of
+    the rows whose output counts, `varies` [A] the tokens that differ from input
+    to input (those of the decoder come first), `base` how many values a token
+    may have.
     """
     self.entries = entries(scaffold, depths)
     self._depths, self._scored = depths, scored
@@ -142,19 +132,16 @@ class Paths:
     return states
 
   def log_contexts(self, is_open: np.ndarray) -> float:
-    """Returns about the logarithm of how many contexts all rows have if the
-    lines are open for which `is_open` [L] is set: every token that a row
-    depends on may have any value."""
+    """Returns about the logarithm of how many contexts all rows have with the
+    lines `is_open` [L]: a token that a row depends on may have any value."""
     state, _ = self._reach(is_open)[-1]
     counts = (state[self._scored] & self._varies).sum(axis=1)
     return float(np.logaddexp.reduce(counts * self._log_base))
 
   def groups(self, is_open: np.ndarray) -> set[frozenset[int]]:
-    """Returns the groups of open lines that are closed together.
-
-    They are, for each token, a row's lines that lead there; and
-    the lines with one equation, in a site, in a layer, and in a head.
-    """
+    """Returns the groups of open lines that are closed together: for each
+    token, a row's lines that lead there; and the lines with one equation, in a
+    site, in a layer, and in a head."""
     groups, states = set(), self._reach(is_open)
     by_equation = {}
     for i in np.flatnonzero(is_open).tolist():
@@ -217,14 +204,10 @@ def prune(
 ) -> list[Entry]:
   """Returns the lines that nothing needs.
 
-  In every round the group whose closing saves the most contexts is closed, of
-  those without which the model is as good. A group that has been needed once is
-  needed from then on, and so is every group that holds it.
-
-  Args:
-    paths: says what closing lines saves.
-    is_as_good: function of all lines that are to be closed; tells whether the
-      model is as good without them.
+  Again and again the group whose closing saves the most contexts is closed, of
+  those without which the model `is_as_good`, a function of all lines that are
+  to be closed. A group that has been needed once is needed from then on, and so
+  is every group that holds it.
   """
   is_open, needed = np.ones(len(paths.entries), bool), []
   to_close = lambda is_open: [

@@ -26,11 +26,8 @@ from lengthgen_jax.tasks.task import Task
 
 
 def build(config: ConfigDict) -> Experiment:
-  """Returns the experiment that a config describes.
-
-  Raises:
-    UsageError: a field is not valid, or fields do not fit each other.
-  """
+  """Returns the experiment that a config describes; UsageError if a field is
+  not valid, or fields do not fit each other."""
   check_fields(config)
   data, train = config.data, config.train
   tasks = _tasks(config)
@@ -62,7 +59,7 @@ def build(config: ConfigDict) -> Experiment:
       )
       for task, size in zip(tasks, sizes, strict=True)
     ),
-    model=Transformer(kind, _model_config(config, tasks), heads),
+    model=Transformer(_model_config(config, tasks), kind, heads),
     bias=_bias_config(config),
     step_specs=dataset.step_specs(
       heads,
@@ -88,11 +85,7 @@ def build(config: ConfigDict) -> Experiment:
 
 def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
   """Returns the scaffold that config.bias describes: by attention site, lines
-  or matrices with a leading axis of seeds, or of 1.
-
-  Raises:
-    UsageError: the bias does not fit the model.
-  """
+  or matrices with a leading axis of seeds, or of 1."""
   model = experiment.model.config
   spec = scaffolds.ScaffoldSpec(
     experiment.task,
@@ -248,12 +241,7 @@ def _check_fit(config: ConfigDict, task: Task) -> None:
 
 
 def _lengths(section: ConfigDict, task: Task) -> dataset.Lengths:
-  """Returns the distribution of training lengths, with its buckets.
-
-  Raises:
-    UsageError: lengths or buckets are not in order, data.buckets is set for a
-      task that has no buckets, or no length of a bucket occurs.
-  """
+  """Returns the distribution of training lengths, with its buckets."""
   # data.train_length is in the unit of test lengths, which for parity are
   # decimal digits; `units` makes bits of them. The lengths below are in bits
   # already. In recall all of these count the context alone, and `units` adds
@@ -300,11 +288,7 @@ def _lengths(section: ConfigDict, task: Task) -> dataset.Lengths:
 def _widths(section: ConfigDict, task: Task, lengths: dataset.Lengths) -> tuple:
   """Returns the widths that training batches take in turn, in the task's units:
   those that operands are padded to, or in a grid the pairs of its operands'
-  lengths; () for a ragged task.
-
-  Raises:
-    UsageError: a field of `data`, or the task's slack, does not fit the task.
-  """
+  lengths; () for a ragged task."""
   if section.width == "fixed":
     check(
       not task.ragged and task.axes == 1,
@@ -341,7 +325,6 @@ def _widths(section: ConfigDict, task: Task, lengths: dataset.Lengths) -> tuple:
 
 
 def _model_config(config: ConfigDict, tasks: list[Task]) -> ModelConfig:
-  """Returns the model's hyper-parameters for the vocabulary of the tasks."""
   section, task = dict(config.model), tasks[0]
   size = task.vocab_size
   if section.pop("kind") == "decoder_only":
@@ -360,8 +343,6 @@ def _model_config(config: ConfigDict, tasks: list[Task]) -> ModelConfig:
 
 
 def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
-  """Returns how the scaffold is added to the attention scores. Closed cells
-  have bias.closed, or -inf if that is at most DENSE_CLOSED."""
   section = config.bias
   soft = section.closed > scaffolds.DENSE_CLOSED
   return scaffolds.BiasConfig(

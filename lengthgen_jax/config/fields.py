@@ -1,10 +1,8 @@
-"""The config: the defaults of all sections, its second stage, and checks of its
-fields.
+"""The defaults of a config, its second stage, and checks of its fields.
 
 lengthgen_jax/sections.py has all fields; the section of a task (arithmetic,
 sort, increment ...) has those of the task's dataclass. Presets (configs/) start
-from `default_config`. Whether fields fit each other is checked where the
-experiment is built (build.py).
+from `default_config`. Whether fields fit each other is checked in build.py.
 """
 
 import copy
@@ -104,12 +102,8 @@ def default_config(task: str = "addition") -> ConfigDict:
   """Returns the default config of a task, that of a small vanilla model.
 
   It has the sections of all tasks, so that its field `task` can be changed; but
-  eval.test_sets names the first test set of the task that is given here, and
-  may have to be changed too. `check_fields` refuses an unknown task.
-
-  Raises:
-    UsageError: a registered task has a section that is called like another
-      field of the config.
+  then eval.test_sets, the first test set of the task that is given here, may
+  have to be changed too. `check_fields` refuses an unknown task.
   """
   hint_classes = (hint for hints in HINTS.values() for hint in hints.values())
   sections = {
@@ -138,20 +132,11 @@ def parse_preset(
   methods: Collection[str],
   options: Collection[str],
 ) -> tuple[str, str, list[str]]:
-  """Splits a preset FIRST[,METHOD][,OPTION...] into its names.
+  """Splits a preset FIRST[,METHOD][,OPTION...] into the first name, the method
+  and the options; ValueError names a wrong one.
 
-  Args:
-    preset: as it is typed.
-    first: the valid names of FIRST: tasks, hints or methods.
-    methods: the valid names of METHOD, of which the first is the default; () if
-      there is no METHOD.
-    options: the valid names of OPTION.
-
-  Returns:
-    The first name, the method ("" if there is none) and the options.
-
-  Raises:
-    ValueError: a name is unknown, or there are two methods.
+  The other arguments are the valid names; the first of `methods` is the
+  default, and without `methods` the method is "".
   """
   name, *others = preset.split(",")
   if name not in first:
@@ -181,16 +166,11 @@ def leaves(
 def retrain_config(
   config: ConfigDict, seeds: Sequence[int], file: str | pathlib.Path | None
 ) -> ConfigDict:
-  """Returns the config of the second stage of ABC, which retrains.
+  """Returns the config of ABC's second stage: that of the first with the
+  changes in `config.retrain`.
 
-  It is that of the first stage with the changes in `config.retrain`.
-
-  Args:
-    config: the config of the whole run.
-    seeds: the seeds of the second stage: those of the calibrated bias or, as
-      long as there is no bias, all seeds of the run.
-    file: the path of the bias of these seeds, which is not read here; None for
-      no bias.
+  `seeds` are those of the calibrated bias in `file`, which is not read here, or
+  all of the run as long as there is no bias (None).
   """
   config = copy.deepcopy(config)
   for section in RETRAIN_SECTIONS:
@@ -204,12 +184,7 @@ def retrain_config(
 
 def check_fields(config: ConfigDict) -> None:
   """Checks every field by itself: that it is there, has a value, finite where
-  it is a float, and a valid one.
-
-  Raises:
-    UsageError: a field is absent, or a value is not valid; of such a value the
-      message says what is valid.
-  """
+  it is a float, and a valid one."""
   for name, value in leaves(config):
     check(value is not None, f"{name}=None: must have a value")
     for x in value if isinstance(value, tuple) else (value,):
@@ -223,17 +198,9 @@ def check_fields(config: ConfigDict) -> None:
 def check_has_effect(config: ConfigDict, name: str) -> None:
   """Checks that a field which was set, like "data.fixed_width", has an effect.
 
-  Many fields have one only if another field has a certain value. An effect in
-  one stage of --mode=abc is enough, whatever the mode is, which is not known
-  here.
-
-  Args:
-    config: the whole config.
-    name: the full name of the field.
-
-  Raises:
-    UsageError: the field has no effect, and the message says when it has one;
-      or the mesh is not valid.
+  Many fields have one only if another field has a certain value; the UsageError
+  names it. An effect in one stage of --mode=abc is enough, whatever the mode
+  is, which is not known here.
   """
   check_value("mesh", config.mesh, Sizes)  # retrain_config divides by it
   section, _, last = name.partition(".")

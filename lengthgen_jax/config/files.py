@@ -1,5 +1,5 @@
-"""This module reads configs: files of presets, the config.json that is saved in
-a workdir, and the fields that a command line sets."""
+"""Reads configs: files of presets, the config.json that is saved in a workdir,
+and the fields that a command line sets."""
 
 import copy
 import hashlib
@@ -60,11 +60,9 @@ NOT_IN_METHOD = (
 
 
 def find(path: str | pathlib.Path, folder: str | pathlib.Path = "") -> str:
-  """Returns the path of a file of presets.
-
-  A relative path is one in `folder`, by default the current one. If no such
-  file is there, NAME.py and configs/NAME.py are the package's own presets.
-  """
+  """Returns the path of a file of presets: a relative one is in `folder`, by
+  default the current one, or else, as NAME.py or configs/NAME.py, one of the
+  package's own presets."""
   found, path = pathlib.Path(folder, path), pathlib.Path(path)
   if not found.is_file() and path in (
     pathlib.Path(path.name),
@@ -79,12 +77,7 @@ def find(path: str | pathlib.Path, folder: str | pathlib.Path = "") -> str:
 
 def load_config(spec: str) -> ConfigDict:
   """Returns the config of FILE[:PRESET], where FILE is found as by `find`;
-  fields that it lacks get their defaults.
-
-  Raises:
-    UsageError: there is no such file, it fails or has no get_config(); or a
-      field of its config does not exist or cannot have its value.
-  """
+  fields that it lacks get their defaults."""
   name, _, preset = spec.partition(":")
   path = pathlib.Path(find(local_path("--config", name)))
   check(path.is_file(), f"--config={spec}: no file {name}")
@@ -104,12 +97,7 @@ def load_config(spec: str) -> ConfigDict:
 def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
   """Returns the names that a file of presets defines, as attributes, for other
   presets to build on; a relative path is one beside the file that calls this,
-  or else of the package's own presets, as in `find`.
-
-  Raises:
-    UsageError: there is no such file.
-    Exception: whatever the file raises.
-  """
+  or else as in `find`."""
   folder = pathlib.Path(caller_file()).parent
   found = find(path, folder)
   check(
@@ -120,13 +108,8 @@ def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
 
 
 def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:
-  """Returns a config after a command line has set fields of it, with its fields
-  `overrides` and `registered_by` filled in.
-
-  Args:
-    preset: the config before.
-    assignments: "field=value" for every field that is set.
-  """
+  """Returns a config after a command line has set fields, each by
+  "field=value", with its fields `overrides` and `registered_by` filled in."""
   config = copy.deepcopy(preset)
   for assignment in assignments:
     name, _, text = assignment.partition("=")
@@ -136,8 +119,7 @@ def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:
 
 
 def _parse(text: str, kind: type) -> Any:
-  """Returns the value of a type that a text shows; the text, if it is none of
-  the types that config fields have."""
+  """Returns the value of a type that a text shows, or the text."""
   if kind is bool:
     return flags.BooleanParser().parse(text)
   if kind is tuple:
@@ -152,19 +134,11 @@ def set_field(
   what: str,
   convert: Callable[[Any, type], Any] = lambda value, kind: value,
 ) -> None:
-  """Sets a field of a config, in place.
+  """Sets a field, by its full name like "train.steps", in place, to
+  convert(value, type of the field).
 
-  Args:
-    config: the config.
-    name: the full name of the field, like "train.steps".
-    value: what it is set to.
-    what: what is wrong if this is, for messages.
-    convert: function of `value` and of the field's type that returns the value
-      proper.
-
-  Raises:
-    UsageError: there is no such field, and the message lists those of its
-      section; or its type is another one.
+  `what` begins the message of a UsageError: there is no such field, and the
+  message lists those of its section; or its type is another one.
   """
   first_name = name.removeprefix("retrain.")
   group, _, last = first_name.partition(".")
@@ -199,12 +173,8 @@ def set_field(
 
 
 def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
-  """Returns a whole config, locked, with some values and else its defaults.
-
-  Args:
-    values: the values, by section.
-    what: where they are from, for messages.
-  """
+  """Returns a whole config, locked: some values, by section, and else its
+  defaults; `what` says in messages where they are from."""
   config = default_config(str(values.get("task", "addition"))).lock()
   for name, value in leaves(values):
     if value is None and name.startswith("retrain."):
@@ -217,19 +187,10 @@ def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
 def name_overrides(config: ConfigDict, preset: ConfigDict) -> None:
   """Fills in the fields `overrides` and `registered_by` of a config, in place.
 
-  `overrides` lists the fields that differ from the preset, as "name=value", but
-  none of NOT_IN_METHOD, nor these fields in `retrain`: results show them beside
-  the method. If the preset is a saved config, those that this lists already are
-  kept. `registered_by` is what `registering_files` returns.
-
-  Args:
-    config: the config after fields were set.
-    preset: the config before that.
-
-  Raises:
-    UsageError: a field was set that has no effect with the other fields, or
-      that this function fills in; or a field that decides whether another one
-      has an effect, like positions.kind, is not valid.
+  `overrides` lists the fields that differ from the preset, as "name=value", for
+  results to show beside the method, but none of NOT_IN_METHOD, nor these in
+  `retrain`. What a preset lists already, as a saved config does, is kept.
+  UsageError names a field that was set and has no effect, or is filled in here.
   """
   before = dict(leaves(preset))
   for field in ("overrides", "registered_by"):
@@ -252,17 +213,10 @@ def name_overrides(config: ConfigDict, preset: ConfigDict) -> None:
 
 
 def get_config(path: str | pathlib.Path) -> ConfigDict:
-  """Returns the config that was saved at `path`, without its mesh, which was
-  for the devices of that run.
+  """Returns the config that was saved at `path`, without its mesh.
 
   Fields that it lacks, because an older version saved it, get their defaults.
-  The users' files that it names in `registered_by` are run first, so that their
-  names are registered.
-
-  Raises:
-    UsageError: the file cannot be read or is no config; a field or its value is
-      of another version; or it names users' files, and one of them fails or a
-      name in the config is not registered.
+  The users' files that it names in `registered_by` are run first.
   """
   with (
     file_errors(f"{path}: cannot be read"),
@@ -274,12 +228,7 @@ def get_config(path: str | pathlib.Path) -> ConfigDict:
 
 
 def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
-  """Returns what `get_config` does, of a config that is read already.
-
-  Args:
-    saved: the config as a dict.
-    path: the file that it was saved in, for error messages.
-  """
+  """Returns what `get_config` does, of a config read already from `path`."""
   _run_registering_files(path, saved)
   config = _filled(saved, f"{path} is of another version")
   config.mesh = ()  # the saved one was for the devices of that run
@@ -287,14 +236,8 @@ def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
 
 
 def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
-  """Runs the files of users that registered something for a saved config.
-
-  Those that this process has run already are not run again.
-
-  Raises:
-    UsageError: a file fails; or a name is not registered, and its file is
-      missing or does not register it.
-  """
+  """Runs the files of users that registered something for a saved config, but
+  for those that this process has run, and checks that all is registered."""
   files = saved.get("registered_by", [])
   if not files:
     return
@@ -333,7 +276,7 @@ def _training_fields(config: ConfigDict) -> dict:
 
 def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
   """Describes each field, except CHANGEABLE, in which a config differs from the
-  one that is saved in a workdir, "name=value but value there"."""
+  one that is saved in a workdir."""
   fields = dict(leaves(_training_fields(config)))
   saved_fields = dict(leaves(_training_fields(saved)))
   return [

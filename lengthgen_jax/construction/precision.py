@@ -1,7 +1,8 @@
-"""This module measures the longest lists that the construction of Theorem 5.1
-of the task hinting paper sorts if its parameters, the inputs and outputs of its
-layers and its residual stream are rounded to a few significant bits; weights of
-attention are not."""
+"""The longest lists that the construction sorts with numbers of few bits.
+
+Its parameters, the inputs and outputs of its layers and its residual stream are
+rounded to a few significant bits; weights of attention are not.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,24 +27,12 @@ RESIDUAL_METHOD = Block.add_to_residual.__name__
 def longest_lists(
   experiment: Experiment, precisions: Sequence[int], max_length: int
 ) -> list[dict]:
-  """Returns the longest lists that the construction sorts at each precision.
+  """Returns rows {"copies", "bits", "longest", "tried"}: one of weights.COPIES,
+  the number of significant bits, the length up to which the construction sorts
+  the `hardest_lists` of every length tried, and the greatest length to try.
 
-  Args:
-    experiment: one whose model has the construction's shape.
-    precisions: numbers of significant bits.
-    max_length: the greatest length to try; weights.max_items of the model's
-      weights.factor_dtype is tried instead if that is less.
-
-  Returns:
-    Rows {"copies", "bits", "longest", "tried"}: how the construction tells
-    whether copies of an item are left (one of weights.COPIES), the precision,
-    the length up to which it sorts the `hardest_lists` of every length tried,
-    and the greatest length to try.
-
-  Raises:
-    UsageError: the task is not sort, the model has another shape, or its
-      model.dtype or model.precision is too coarse for its alphabet
-      (weights.check_precision).
+  That is `max_length`, or weights.max_items of the model's weights.factor_dtype
+  if that is less.
   """
   rows, dtype = [], weights.factor_dtype(experiment.model.config)
   for copies in weights.COPIES:
@@ -64,11 +53,8 @@ def longest_lists(
 
 
 def sorts(experiment: Experiment, copies: str, bits: int, length: int) -> bool:
-  """Returns whether the construction sorts the `hardest_lists` of a length.
-
-  The construction is the one for lists of up to `length` items, with numbers of
-  `bits` significant bits; `copies` is one of weights.COPIES.
-  """
+  """Returns whether the construction for lists of up to `length` items, with
+  numbers of `bits` significant bits, sorts the `hardest_lists`."""
   task = weights.check_shape(experiment)
   params = weights.parameters(experiment, length, copies)
   bound = experiment.bound(length, {})
@@ -92,10 +78,6 @@ def hardest_lists(alphabet: int, length: int) -> list[list[int]]:
   of the prompt sees of earlier ones goes to the dimensions that weights.py
   calls `next s`, which layer 2 does not attend to, but for the scale of layer
   normalization, if there is one.
-
-  Args:
-    alphabet: how many different items there are.
-    length: the length of the lists.
   """
   index = np.arange(length)
   counts = [*(max(length * k // 8, 1) for k in range(9)), length - 1]
@@ -108,8 +90,7 @@ def hardest_lists(alphabet: int, length: int) -> list[list[int]]:
 def _exact_match(
   experiment: Experiment, params: dict, batch: packing.Batch, bits: jax.Array
 ) -> jax.Array:
-  """Returns exact match [B] bool with rounded numbers, in one teacher-forced
-  pass."""
+  """Returns exact match [B] of one teacher-forced pass with rounded numbers."""
 
   def intercept(method, args, kwargs, context):
     module, name = context.module, context.method_name

@@ -1,17 +1,12 @@
 """Weights that sort, as Theorem 5.1 of the task hinting paper says they exist.
 
-The source is appendix A of that paper. The parameters are those of a
-decoder-only model of two layers and two heads; they are written down and not
-trained, and sort every list of up to N items (`longest`) of an alphabet of q.
-The division of work among the heads is the paper's, whose text lacks most
-formulas, so the numbers here are derived below from what they must achieve. The
-residual stream has 3q + 2 dimensions, whose values are zero or about one unless
-stated otherwise:
+docs/construction.md derives why. The residual stream has 3q + 2 dimensions,
+whose values are zero or about one:
 
-  item s     a token s, embedded               (q, and one more for `⊥`)
-  after      the token is `⊥` or after it      (1)
-  output s   a token s after `⊥`               (q)
-  next s     how much s is to be output next   (q)
+    item s     a token s, embedded               (q, and one more for `⊥`)
+    after      the token is `⊥` or after it      (1)
+    output s   a token s after `⊥`               (q)
+    next s     how much s is to be output next   (q)
 
 `⊥` is the delimiter between the list and the output.
 
@@ -21,56 +16,11 @@ s itself; at `⊥`, where smaller items score higher, the minimum. The MLP moves
 item s to output s where relu(item s + after - 1) is one, and clears `after`.
 
 Layer 2, head 1 compares how many copies of a token s are in the input and in
-the output: at a row of output s, n_s copies of item s and m_s of output s (its
-own among them) score alike, so that the input's share is n_s / (n_s + m_s).
+the output, by their share or (`copies`) by their difference, which is finer.
 Head 2 says the successor: only items greater than the row's own score, the
 smaller of them higher. `⊥` sees itself alone. The last MLP takes a fixed amount
-from next s where output s is one.
-
-Next s of a row's own item stays positive while copies of it are left. `copies`
-says how:
-"share" is the paper's: next s gets g times the input's share, which is 1/2 if
-none are left and else at least 1/2 + 1/(4N-2). With g = 4(2N-1) and 1 + g/2
-taken away, 0 or at least 2 remain, beside a successor of 1.
-"difference" gives copies in the output the value -1: next s gets g times
-(n_s - m_s) / (n_s + m_s), which is 0 or at least 1/(2N-1). With g = 2(2N-1) and
-1 taken away the same remains. Floating-point numbers are finest near 0.
-
-Scores. For a list of n items scores are multiplied by a·log(n+1) with a =
-sqrt(K), K being the size of a head, so a key that scores d less than another
-has (n+1)^-d of its weight. A row sees at most 2n other keys: those that score d
-less have together ε <= 2n (n+1)^-d, or 4·3^-d: short lists are the hardest
-(lists of one item aside).
-
-  gap d: between what heads look at and the rest. At rows of the output, `after`
-  is 1 - ε, so their tokens keep ε of item s: next s is off by gε, what is taken
-  away included. Tokens that differ add up to gε. With normalization rows differ
-  in scale by ε and in scores by dε: the weights of n_s and of m_s copies by a
-  factor (n+1)^(dε), and next s is off by g dε log(n+1)/2, and gε. In all that
-  is at most gε(3 + 0.55d), or 1/8 for d = ceil(log3 g) + 6 <= 36.
-  STEP: between an item and the next greater one; 4 makes ε <= 0.05.
-
-So next s of the row's own item is at most 1/8 or at least 2 - 1/8, and that of
-its successor between 0.8 and 1.2; the greatest item has no successor, and
-head 2 adds no more there than elsewhere.
-Weights, except a and the scale of layer normalization, are integers of at most
-max(4q, 8N, 18): O(log q + log N) bits.
-
-Layer normalization ("block_end"): dimensions are doubled with their negatives,
-so that their mean is 0. After layer 1 every row holds two ones (its token, and
-what it says; that is why `after` is cleared), so its variance is 4/D, which the
-scale parameter multiplies back. After layer 2 rows are scaled as they come,
-which changes no argmax.
-
-Precision. Numbers of p significant bits (bfloat16: 8, float32: 24) are 2^-p
-apart above 1/2, and attention sums weights in float32 or wider.
-"share" tells 1/2 + 1/(4N-2) from 1/2 if 4N-2 <= 2^p: N = 64 in bfloat16.
-Beyond that, rounding decides; N = 65 fails. Adding N weights up to 1/2
-one by one, each time off by up to 2^-26, errs by N 2^-26 < 1/(8N) up to
-N = 2 896. "difference" needs no p: equal weights are added and then taken away,
-so that roundings cancel but for those where the sum crosses a power of two,
-some 2^-25 < 1/(16N) up to N = 2^20. Scores 4(q - t) of neighbours, rounded
-twice, must not meet: q <= 2^(p-1).
+from next s where output s is one, so that it stays positive while copies are
+left.
 """
 
 from typing import NamedTuple
@@ -91,31 +41,18 @@ LOGIT = 8.0  # of one unit of next s; any would do, with 8 training starts well
 
 
 class Dimensions(NamedTuple):
-  """The residual stream's dimensions by what they hold, each an index or q
-  indices, q being the size of the alphabet.
+  """The indices of what the residual stream holds, q being the size of the
+  alphabet; with layer normalization they are in its first half."""
 
-  With layer normalization the stream is doubled, and these are in its first
-  half.
-
-  Attributes:
-    item: the indices of item s.
-    end: the index of `⊥`, which is q.
-    after: the index of `after`.
-    output: the indices of output s.
-    next_item: the indices of next s.
-    size: how many dimensions there are.
-  """
-
-  item: np.ndarray
-  end: int
+  item: np.ndarray  # of item s
+  end: int  # of `⊥`
   after: int
   output: np.ndarray
   next_item: np.ndarray
-  size: int
+  size: int  # how many dimensions there are
 
 
 def dimensions(alphabet: int) -> Dimensions:
-  """Returns the dimensions for an alphabet of this size."""
   items = np.arange(alphabet)
   return Dimensions(
     item=items,
@@ -130,19 +67,12 @@ def dimensions(alphabet: int) -> Dimensions:
 def parameters(
   experiment: Experiment, longest: int, copies: str = "difference"
 ) -> dict:
-  """Returns parameters with which the experiment's model sorts, in a pytree
-  like that of Experiment.init. All that the construction does not use is zero,
-  such as the output heads of hints.
+  """Returns parameters with which the experiment's model sorts up to `longest`
+  items, in a pytree like that of Experiment.init.
 
-  Args:
-    experiment: one whose task is sort and whose model has the construction's
-      shape.
-    longest: N, the most items that are sorted.
-    copies: how the model tells whether copies are left, one of COPIES.
-
-  Raises:
-    UsageError: the task is not sort, the model has another shape, or its
-      numbers are too coarse.
+  All that the construction does not use is zero, such as the output heads of
+  hints. A task, a shape of the model or numbers that do not do are a
+  UsageError.
   """
   task, config = check_shape(experiment), experiment.model.config
   alphabet = task.alphabet
@@ -150,7 +80,7 @@ def parameters(
   shapes = jax.eval_shape(lambda: experiment.init(0))
   params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
   dims, is_share = dimensions(alphabet), copies == "share"
-  # These are g and d of the derivation above.
+  # These are g and d of docs/construction.md.
   gain = (4.0 if is_share else 2.0) * (2 * longest - 1)
   gap = np.ceil(np.log(gain) / np.log(3)) + 6
   embedding = params["token_embedder"]["embedding"]
@@ -171,17 +101,14 @@ def parameters(
   return jax.tree.map(jnp.asarray, params)
 
 
-# Kernels are [D, H, K] for query, key and value, and [H, K, D] for out; heads
-# hold items in their first dimensions, and `⊥` in the next one.
+# What follows writes parameters in place. Kernels are [D, H, K] for query, key
+# and value, and [H, K, D] for out; heads hold items in their first dimensions,
+# and `⊥` in the next one.
 
 
 def _after_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
-  """Writes the attention of layer 1 in place.
-
-  The first head writes `after` at `⊥` and behind it; the second writes to
-  next s the row's own token, and the minimum at `⊥`. `gap` is d of the
-  derivation above.
-  """
+  """Layer 1's attention: `after`; and to next s the row's token or, at `⊥`, the
+  minimum."""
   query, key, value, out = _kernels(attention)
   alphabet, eye = dims.end, np.eye(dims.end)
   key[dims.item, :, :alphabet] = eye[:, None]
@@ -196,11 +123,8 @@ def _after_and_minimum(attention: dict, dims: Dimensions, gap: float) -> None:
 
 
 def _move_item_to_output(mlp: dict, dims: Dimensions) -> None:
-  """Writes layer 1's MLP in place; it moves item s to output s after `⊥`.
-
-  Hidden unit s is relu(item s + after - 1); the last one is `after`, which is
-  taken away from `after` itself.
-  """
+  """Layer 1's MLP: moves item s to output s after `⊥`. Hidden unit s is
+  relu(item s + after - 1); the last one is `after`, taken away from itself."""
   wi, wo = mlp["wi"]["kernel"], mlp["wo"]["kernel"]
   alphabet = dims.end
   wi[dims.item, :alphabet] = np.eye(alphabet)
@@ -214,18 +138,8 @@ def _move_item_to_output(mlp: dict, dims: Dimensions) -> None:
 def _count_and_successor(
   attention: dict, dims: Dimensions, gap: float, gain: float, copy_value: float
 ) -> None:
-  """Writes the attention of layer 2 in place.
-
-  The first head compares the copies of an item in the input and in the output;
-  the second outputs the item's successor.
-
-  Args:
-    attention: the parameters.
-    dims: the dimensions of the residual stream.
-    gap: d of the derivation above.
-    gain: g of the derivation above.
-    copy_value: the value of copies in the output; those in the input have 1.
-  """
+  """Layer 2's attention: compares copies in the input, of value 1, and in the
+  output, of `copy_value`; and says the successor."""
   query, key, value, out = _kernels(attention)
   alphabet, eye = dims.end, np.eye(dims.end)
   key[dims.item, :, :alphabet] = eye[:, None]
@@ -242,26 +156,20 @@ def _count_and_successor(
 
 
 def _remove(mlp: dict, dims: Dimensions, amount: float) -> None:
-  """Writes layer 2's MLP in place; it takes `amount` from next s where output s
-  is one."""
+  """Layer 2's MLP: takes `amount` from next s where output s is one."""
   alphabet = dims.end
   mlp["wi"]["kernel"][dims.output, :alphabet] = np.eye(alphabet)
   mlp["wo"]["kernel"][:alphabet, dims.next_item] = -amount * np.eye(alphabet)
 
 
 def _kernels(attention: dict) -> list[np.ndarray]:
-  """Returns the kernels of query, key, value and out."""
   return [attention[n]["kernel"] for n in ("query", "key", "value", "out")]
 
 
 def _double(params: dict, size: int) -> None:
-  """Makes every layer add to the second half of the residual stream the
-  negative of what it adds to the first half, in place. Only normalizations read
-  the second half.
-
-  `size` is the size of a half. The scales of the normalizations are written,
-  too.
-  """
+  """Makes every layer add the negative of what it adds to the first half of the
+  residual stream, of this size, to the second, which only normalizations read;
+  and writes their scales."""
   written = [params["token_embedder"]["embedding"]]
   for block in (params["decoder_0"], params["decoder_1"]):
     written.append(block["self_attention"]["out"]["kernel"])
@@ -276,12 +184,8 @@ def _double(params: dict, size: int) -> None:
 
 
 def check_shape(experiment: Experiment) -> Sort:
-  """Returns the task if the experiment's model has the construction's shape.
-
-  Raises:
-    UsageError: the task is not sort, or the model has another shape; the
-      message says what is needed.
-  """
+  """Returns the task; raises UsageError unless it is sort and the model has the
+  construction's shape."""
   config, task = experiment.model.config, experiment.task
   field = "initial.kind='construction'"
   message = f"{field} sorts; set task='sort' and model.kind='decoder_only'"
@@ -317,12 +221,7 @@ def check_shape(experiment: Experiment) -> Sort:
 
 
 def max_items(dtype: str, copies: str) -> int:
-  """Returns the length up to which the derivation shows that the construction
-  sorts lists with numbers of a dtype.
-
-  The bounds are derived under "Precision" at the top of this module; `copies`
-  is one of COPIES.
-  """
+  """Returns up to which length numbers of a dtype are derived to sort."""
   if copies == "difference":
     return 2**20
   significant_bits = 1 - np.log2(float(jnp.finfo(dtype).eps))
@@ -330,25 +229,15 @@ def max_items(dtype: str, copies: str) -> int:
 
 
 def factor_dtype(config: ModelConfig) -> str:
-  """Returns the name of the dtype to which a device may round the factors of a
-  model's products: accelerators do unless the precision is "highest"."""
+  """Returns the dtype to which a device may round the factors of a model's
+  products: accelerators do unless the precision is "highest"."""
   return config.dtype if config.precision == "highest" else "bfloat16"
 
 
 def check_precision(
   config: ModelConfig, alphabet: int, longest: int, copies: str
 ) -> None:
-  """Checks that a model's numbers are fine enough to sort.
-
-  Args:
-    config: the model, whose dtype and precision round its numbers.
-    alphabet: q, how many items there are.
-    longest: N, the length of the longest list.
-    copies: one of COPIES.
-
-  Raises:
-    UsageError: they are too coarse; the message says what they suffice for.
-  """
+  """Raises UsageError unless a model's numbers are fine enough to sort."""
   dtype = factor_dtype(config)
   max_length = max_items(dtype, copies)
   max_alphabet = int(1 / jnp.finfo(dtype).eps)

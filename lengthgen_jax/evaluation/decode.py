@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.attention.kernel import SparseBias
 from lengthgen_jax.coordinates import PAD
-from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.experiment import Experiment, SiteInputs, model_inputs
 from lengthgen_jax.models.layers import ModelConfig
-from lengthgen_jax.models.transformer import Memory, SiteInputs, empty_cache
+from lengthgen_jax.models.transformer import empty_cache
 from lengthgen_jax.tasks.packing import Batch
 
 
@@ -47,14 +47,19 @@ def greedy(
   model, task = experiment.model, experiment.task
   first = batch.first_scored[0]
   count, size = batch.inputs.shape
-  site_inputs = experiment.site_inputs(scaffold, batch)
-  memory: Any = model.apply(
-    {"params": params}, batch, site_inputs, method=model.encode
-  )[0]
+  _, source = model_inputs(batch)
+  memory: Any = {}
+  if source is not None:
+    memory = model.apply(
+      {"params": params},
+      source,
+      *experiment.site_inputs(scaffold, batch),
+      method=model.memory,
+    )
 
-  def decode_part(part: Batch, cache: list) -> tuple[jax.Array, list]:
+  def decode_part(part: Batch, cache: dict) -> tuple[jax.Array, dict]:
     site_inputs = experiment.site_inputs(scaffold, part, decoding=True)
-    return decode_rows(experiment, params, part, memory, site_inputs, cache)
+    return decode_rows(experiment, params, part, site_inputs, cache)
 
   # Keys of the rows after the prompt are written again before any row sees
   # them, and until then no line leads from them: a weight of 0 hides a number,
@@ -66,7 +71,8 @@ def greedy(
     rows=batch.rows._replace(segment=segment),
   )
   prompt = prompt if batch.source is None else select_rows(prompt, 0, 1)
-  logits, cache = decode_part(prompt, empty_cache(model.config, count, size))
+  cache = empty_cache(model.config, count, size, memory)
+  logits, cache = decode_part(prompt, cache)
   first_token = jnp.take(logits, first, axis=1).argmax(-1).astype(jnp.int32)
   decoded = jnp.full((count, size), task.pad, jnp.int32)
 
@@ -76,8 +82,7 @@ def greedy(
 
   def decode_column(carry: tuple) -> tuple:
     """Writes the token that was predicted for a column, or PAD where the
-    sequence has ended, and predicts the next one. After the last column the
-    prediction is of no use."""
+    sequence has ended, and predicts the next one."""
     column, token, cache, decoded, done = carry
     token = jnp.where(done, task.pad, token)
     decoded = jax.lax.dynamic_update_slice_in_dim(
@@ -104,29 +109,30 @@ def decode_rows(
   experiment: Experiment,
   params: dict,
   part: Batch,
-  memory: Memory,
   site_inputs: SiteInputs,
-  cache: list,
-) -> tuple[jax.Array, list]:
+  cache: dict,
+) -> tuple[jax.Array, dict]:
   """Returns the main task's logits [B, T, V] of some rows of a batch, and the
   cache with their keys and values added; see `Transformer.decode`."""
+  inputs, source = model_inputs(part)
   outputs: Any = experiment.model.apply(
-    {"params": params},
-    part,
-    memory,
-    site_inputs,
+    {"params": params, "cache": cache},
+    inputs,
+    site_inputs.biases,
     experiment.task.name,
-    cache=cache,
+    source,
+    counts=site_inputs.counts,
     method=experiment.model.decode,
+    mutable=["cache"],
   )
-  logits, new_cache, _ = outputs
-  return logits, new_cache
+  logits, variables = outputs
+  return logits, variables["cache"]
 
 
 def select_rows(batch: Batch, start: jax.Array | int, size: int) -> Batch:
-  """Returns a batch with only `size` rows of another from `start` on: their
-  inputs, coordinates and places. Other fields are whole: these rows see all
-  keys, and decoding reads neither `target` nor `weight`."""
+  """Returns a batch with only `size` rows of another from `start` on. Fields
+  other than inputs, coordinates and places are whole: these rows see all keys,
+  and decoding reads neither `target` nor `weight`."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, start, size, 1)
   return batch._replace(
     inputs=cut(batch.inputs),
@@ -149,28 +155,21 @@ def stream(
   cache_window: tuple[int, int],
 ) -> jax.Array:
   """Decodes like `greedy`, in time linear in the outputs and with a short
-  cache.
+  cache, for models of which `trained.Model.cache_window` is not None.
 
-  This is for an encoder-decoder without encoder layers, temperatures, and
-  positions other than a cyclic index. Its attention follows lines alone, the M
-  of all lines is diagonal, and rows see no later outputs (bias.allow_leak is
-  not set). Of other models, evaluation.trained.Model.cache_window is None. So a
-  source key is a function of its token, its segment and its phase (the index
+  A source key is a function of its token, its segment and its phase (the index
   modulo the period), and is looked up in a table when a row sees it.
 
   Args:
     experiment, params, scaffold, batch, num_outputs, stop: as in `greedy`.
     cache_window: static, (first, recent): how many of the first and of the most
       recent keys of self-attention stay in the cache (SiteLines.cache_window).
-
-  Returns:
-    As `greedy`.
   """
   model = experiment.model
   count, size = batch.inputs.shape
-  key_values = model.apply({"params": params}, method=model.token_memory)
+  memory = model.apply({"params": params}, method=model.token_memory)
   for_all = lambda x: jnp.broadcast_to(x, (count, *x.shape[1:]))
-  memory = Memory(jax.tree.map(for_all, key_values), batch.source_keys)
+  memory = jax.tree.map(for_all, memory)
   memory_index = _memory_index(model.config, batch)
   first, recent = cache_window
   examples = jnp.arange(count)[:, None, None, None]
@@ -195,12 +194,8 @@ def stream(
     part = part._replace(
       inputs=token[:, None], rows=part.rows._replace(index=slot(row)[None])
     )
-    site_inputs = SiteInputs(
-      {"self": self_bias, "cross": cross_bias}, dict.fromkeys(model.sites)
-    )
-    logits, cache = decode_rows(
-      experiment, params, part, memory, site_inputs, cache
-    )
+    site_inputs = SiteInputs({"self": self_bias, "cross": cross_bias}, {})
+    logits, cache = decode_rows(experiment, params, part, site_inputs, cache)
     next_token = logits[:, 0].argmax(-1).astype(jnp.int32)
     next_token = jnp.where(done, experiment.task.pad, next_token)
     decoded = jax.lax.dynamic_update_slice_in_dim(
@@ -229,7 +224,7 @@ def stream(
     return (row < num_outputs) & ~jnp.all(done)
 
   decoded = jnp.full((count, size), experiment.task.pad, jnp.int32)
-  cache = empty_cache(model.config, count, first + recent)
+  cache = empty_cache(model.config, count, first + recent, memory)
   done = jnp.zeros((count,), bool)
   carry = (jnp.int32(0), batch.inputs[:, 0], cache, decoded, done)
   *_, decoded, _ = jax.lax.while_loop(unfinished, decode_block, carry)
@@ -239,8 +234,8 @@ def stream(
 def _sparse_biases(
   experiment: Experiment, scaffold: dict, part: Batch
 ) -> tuple[SparseBias, SparseBias]:
-  """Returns the biases of self- and cross-attention in sparse form: on the keys
-  that lie on lines of the rows of `part`."""
+  """Returns the biases of self- and cross-attention on the keys that lie on
+  lines of the rows of `part`."""
   no_dense_heads = ((),)  # the same in all layers
   plan = SparsePlan(tuple((site, no_dense_heads) for site in scaffold))
   biases = experiment.site_inputs(scaffold, part, sparse_plan=plan).biases
@@ -251,7 +246,6 @@ def _sparse_biases(
 
 
 def _select_row(bias: SparseBias, row: jax.Array) -> SparseBias:
-  """Selects one row of a sparse bias."""
   cut = lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1, 3)
   return bias.replace(values=cut(bias.values), index=cut(bias.index))
 

@@ -18,14 +18,10 @@ def test_rows(
   model: Model, spec: EvalSpec, free_running: bool = False
 ) -> list[dict]:
   """Returns rows of exact match, of token accuracy and of accuracy by position,
-  all from `Model.matches`.
+  all from `Model.matches`; and `free_running` those of `free_running_rows`.
 
-  Args:
-    model: the model.
-    spec: the test.
-    free_running: whether to add the rows of `free_running_rows`. Only samples
-      that are wrong are decoded for it: if every output is right after the
-      right outputs before it, greedy decoding gives the target.
+  For the latter only samples that are wrong are decoded: if every output is
+  right after the right outputs before it, greedy decoding gives the target.
   """
   token_batches, exact_batches, target_batches = [], [], []
   teacher_forced = True
@@ -54,7 +50,7 @@ def test_rows(
 
 
 def _outputs(batch: Batch, values: Array) -> np.ndarray:
-  """Returns the values [B, O] of the scored rows, of those [B, T] of all."""
+  """Returns the values [B, O] of the scored rows alone."""
   is_output = np.asarray(batch.weight) > 0
   return np.asarray(values)[is_output].reshape(len(is_output), -1)
 
@@ -65,15 +61,11 @@ def free_running_rows(
   """Returns rows of the edit distance and, if the task has an end token, the
   end-blind exact match of greedy decoding.
 
-  Outputs and targets are cut before their first end token, and the sum of their
-  edit distances is divided by the number of tokens of the targets. End-blind
-  exact match is the metric of the released ABC program: outputs are decoded to
-  the length of the target, and end tokens and leading zeros (in a grid, those
-  of the last row alone) are removed before the two are compared.
-
-  Args:
-    outputs, targets: token ids [n, O] of n samples.
-    end: the id of the end token; None if the task has none.
+  Outputs and targets [n, O] are cut before their first end token, and the sum
+  of their edit distances is divided by the number of tokens of the targets.
+  End-blind exact match is the metric of the released ABC program: outputs are
+  decoded to the length of the target, and end tokens and leading zeros (in a
+  grid, those of the last row alone) are removed before the two are compared.
   """
   pairs = [*zip(outputs, targets, strict=True)]
   ended_pairs = [
@@ -92,12 +84,12 @@ def free_running_rows(
 
 
 def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
-  """Measures the greatest length up to which a model is right.
+  """Returns the row of the frontier: the greatest length up to which a model is
+  right, 0 if it is not right at length 1.
 
   At that length and at every shorter one that was tried, the lower bound of
   exact match is at least COMPLETE_EM. From the training length on, lengths are
-  doubled until one fails, then the interval is bisected. If exact match is not
-  monotone, the shortest length that failed counts.
+  doubled until one fails, then the interval is bisected.
 
   Args:
     model: the model.
@@ -105,11 +97,6 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
       are the number at each length.
     rows: earlier rows of the model; exact match on at least as many samples is
       taken from them instead of being measured again.
-
-  Returns:
-    A row whose value is a length, or 0 if the model is not right at length 1.
-    Its field `bound` is spec.length, and `tried` has [length, correct, n] for
-    every length that was tried.
   """
   tried = {
     row["length"]: (row["correct"], row["n"])
@@ -121,8 +108,6 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   }
 
   def holds(length: int) -> bool:
-    """Returns whether the model is right at a length, and keeps its counts in
-    `tried`."""
     if length not in tried:
       tried[length] = _exact_counts(model, spec._replace(length=length))
     return lower_bound(*tried[length]) >= COMPLETE_EM
@@ -141,11 +126,8 @@ COMPLETE_EM = 0.99
 
 
 def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
-  """Returns (correct, n) of a test.
-
-  The test is cut short once so many samples are wrong that the lower bound of
-  exact match cannot reach COMPLETE_EM.
-  """
+  """Returns (correct, n) of a test, which is cut short once the lower bound of
+  exact match cannot reach COMPLETE_EM."""
   correct = n = 0
   for batch, count in model.batches(spec):
     correct += int(np.asarray(model.matches(batch)[1])[:count].sum())
@@ -161,7 +143,7 @@ def longest_before_failure(
   known: Iterable[int] = (),
 ) -> int:
   """Returns the greatest length at which a condition holds, of those below the
-  least one at which it fails.
+  least one at which it fails; 0 if it fails at the shortest one, 1.
 
   Lengths are tried until one fails, then the interval before it is bisected. A
   failure at a length that is not tried is not seen.
@@ -169,12 +151,8 @@ def longest_before_failure(
   Args:
     holds: returns whether the condition holds at a length.
     lengths: the lengths that are tried first, ascending.
-    known: lengths at which `holds` has its result already, so that calling it
-      takes no time. They are asked first, and a failure at one of them keeps
-      longer `lengths` from being tried.
-
-  Returns:
-    A length; 0 if the condition was found to fail at the shortest one, 1.
+    known: lengths at which `holds` has its result already. A failure at one of
+      them keeps longer `lengths` from being tried.
   """
   results = {length: holds(length) for length in known}
   for length in lengths:
@@ -193,8 +171,8 @@ def longest_before_failure(
 
 
 def _digits(tokens: Iterable[int], end: int) -> list[int]:
-  """Returns a number's digits without end tokens and leading zeros, which
-  come last because the least significant digit is first."""
+  """Returns a number's digits, the least significant first, without end tokens
+  and leading zeros."""
   return np.trim_zeros([int(t) for t in tokens if t != end], "b")
 
 
@@ -202,15 +180,6 @@ def _digits(tokens: Iterable[int], end: int) -> list[int]:
 
 
 def success_row(metric: str, correct: int, n: int) -> dict:
-  """Returns the result row of a success rate, whose value is `correct`/n.
-
-  The row has the one-sided 95 % lower bound of the rate, a fraction too.
-
-  Args:
-    metric: the name of the metric.
-    correct: the number of successes.
-    n: the number of samples.
-  """
   correct, n = int(correct), int(n)
   row = value_row(metric, correct / n, n)
   return row | {"correct": correct, "lower_bound": lower_bound(correct, n)}
@@ -219,17 +188,14 @@ def success_row(metric: str, correct: int, n: int) -> dict:
 def value_row(
   metric: str, value: float, n: int, teacher_forced: bool = False
 ) -> dict:
-  """Returns the row of a metric's value, without a count of successes and a
-  lower bound.
+  """Returns the row of a metric's value, without a lower bound.
 
   Args:
-    metric: the name of the metric.
-    value: its value.
+    metric, value: the metric and its value.
     n: how many samples it was measured on; of "token", how many tokens, of
       "frontier", how many samples are asked for at each length, and of a probe,
       how many values its mean is over (`Mean.count`).
-    teacher_forced: whether the model was given the right earlier outputs; False
-      for the exact match of tests, which is the same without them.
+    teacher_forced: whether the model was given the right earlier outputs.
   """
   return {
     "metric": metric,
@@ -242,14 +208,10 @@ def value_row(
 
 
 def token_rows(tokens: np.ndarray, teacher_forced: bool) -> list[dict]:
-  """Returns the row of token accuracy, and that of accuracy by output position,
-  whose value is the lowest.
+  """Returns the rows of token accuracy and of accuracy by output position, the
+  lowest of which is the value, from which tokens [n, O] are right.
 
   They have no lower bound: the tokens of an output are no independent samples.
-
-  Args:
-    tokens: [n, O] bool, whether each output token is right.
-    teacher_forced: whether the model was given the right earlier outputs.
   """
   correct, rates = int(tokens.sum()), tokens.mean(axis=0)
   row = value_row("token", correct / tokens.size, tokens.size, teacher_forced)
@@ -270,7 +232,6 @@ def lower_bound(correct: int, n: int) -> float:
 
 
 def tokens_before_end(tokens: Iterable[int], end: int | None) -> list[int]:
-  """Returns the tokens before the first end token, all if there is none."""
   tokens = list(map(int, tokens))
   return tokens[: tokens.index(end)] if end in tokens else tokens
 

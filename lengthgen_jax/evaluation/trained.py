@@ -22,6 +22,7 @@ from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.evaluation import decode
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.centering import can_center, centered
+from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
@@ -46,14 +47,10 @@ class EvalSpec(NamedTuple):
     name: the name in result rows, like "unequal_x3", arguments included.
     test_set: the key of its function in the task's test_sets.
     arguments: further arguments of that function.
-    length: the length of the inputs, in the unit of the task.
     samples: the number of samples asked for; it also sets the size of batches.
-    seed: the seed of the samples.
     memory_mb: the MiB that attention may take on each device; 0 for the
       default of `Model.batch_size`.
-    count: how many samples are tested, at most `samples`
-      (`Task.num_test_samples`; 1 if the test set has a single input of each
-      length); None for `samples`.
+    count: how many samples are tested, if fewer exist.
   """
 
   name: str
@@ -71,14 +68,10 @@ class Model:
   """A Model is the trained model of one seed.
 
   Attributes:
-    experiment: the experiment in which the parameters were trained.
     scaffold: the attention bias of this seed, lines or matrices by site.
-    params: parameters of the flax module.
-    seed: the seed of the run.
     step: step of the checkpoint; for "best", the step at which this seed was
       best. After finetuning it is the sum of those of all its runs.
-    stopped_at: step at which training of this seed stopped early, -1 if it did
-      not.
+    stopped_at: step at which training of this seed stopped early, or -1.
     diverged: whether the loss or the parameters became non-finite in training;
       `params` are those from before.
     em: the best exact match in validation, a fraction; 0 if there was none.
@@ -97,9 +90,8 @@ class Model:
 
   @functools.cached_property
   def checksum(self) -> str:
-    """A checksum of all that a certificate depends on: the parameters and the
-    scaffold by value, and the settings of the model, its task and its bias. It
-    has 16 hexadecimal digits."""
+    """A checksum, 16 hexadecimal digits, of all that a certificate depends on:
+    parameters and scaffold by value, and settings of model, task and bias."""
     digest, experiment = hashlib.sha256(), self.experiment
     settings = experiment.kind, experiment.model.config, experiment.task
     width = experiment.fixed_width
@@ -112,16 +104,16 @@ class Model:
 
   @property
   def sparse_plan(self) -> SparsePlan | None:
-    """Returns the plan for attention along lines, None where it is dense."""
+    """The plan for attention along lines, None where it is dense."""
     return self.experiment.sparse_plan(self.scaffold)
 
   def cache_window(self, batch: Batch) -> tuple[int, int] | None:
-    """Returns how many of the first keys and of the latest ones decoding
-    caches: the `cache_window` of `decode.stream`.
+    """Returns the `cache_window` of `decode.stream`: how many of the first keys
+    and of the latest ones are cached; None if all must be.
 
-    It is None if decoding caches all keys: in decoder-only models, and where
-    attention is dense, looks ahead (`allow_leak`), has positions other than a
-    cyclic index, has a temperature, or has a line whose matrix is not diagonal.
+    A short cache is for encoder-decoders whose attention follows lines alone,
+    with diagonal matrices, and sees no later outputs, without encoder layers,
+    temperatures, and positions other than a cyclic index.
     """
     experiment, plan = self.experiment, self.sparse_plan
     config = experiment.model.config
@@ -144,15 +136,8 @@ class Model:
   def batches(
     self, spec: EvalSpec, samples: np.ndarray | None = None
   ) -> Iterator[tuple[Batch, int]]:
-    """Yields the batches of a test, and the number of examples in each.
-
-    The last batch is padded with copies of its last example, which are not
-    included in that number.
-
-    Args:
-      spec: the test.
-      samples: the indices of the samples to take; all by default.
-    """
+    """Yields the batches of a test, or of some of its samples, and the number
+    of examples in each: the last is padded with copies of its last example."""
     if samples is None:
       samples = np.arange(spec.samples if spec.count is None else spec.count)
     num_batches = math.ceil(spec.samples / self.batch_size(spec))
@@ -173,8 +158,7 @@ class Model:
   def batch_size(self, spec: EvalSpec) -> int:
     """Returns the most examples of a batch with which attention takes at most
     spec.memory_mb on each device (by default 16 MiB on a CPU, else 1 GiB), but
-    at least one for each device.
-    """
+    at least one for each device."""
     experiment = self.experiment
     width = experiment.test_width(spec.length, spec.arguments)
     width = experiment.bound(width, self.scaffold)
@@ -188,11 +172,10 @@ class Model:
     """Returns which tokens [B, T] and which examples [B] of a batch of the main
     task are right; tokens that are not scored count as right.
 
-    The outputs come from one teacher-forced pass. They are decoded instead if
-    bias.allow_leak is set, because teacher forcing could show rows the answer,
-    or if they are too long for one pass to fit in memory and decoding needs a
-    cache of few keys. For this, all examples must have equally many scored
-    tokens.
+    One teacher-forced pass says it (`Experiment.matches`). Outputs are decoded
+    instead, for which all examples must have equally many scored tokens, if
+    rows may see the answer (bias.allow_leak), or if they are too long for one
+    pass to fit in memory and decoding needs a cache of few keys.
     """
     if not self.needs_decoding(batch):
       static_args = self.mesh, self.experiment, self.sparse_plan
@@ -206,13 +189,11 @@ class Model:
 
   def margins(self, batch: Batch) -> np.ndarray:
     """Returns the smallest margin [B] of each example of the main task: how far
-    the logit of a right token is above the largest other one; -inf if a logit
-    is no number."""
+    a right token's logit is above the others; -inf if one is no number."""
     margins = _margins(self.experiment, self.params, self.scaffold, batch)
     return np.nan_to_num(np.asarray(margins), nan=-np.inf, posinf=np.inf)
 
   def needs_decoding(self, batch: Batch) -> bool:
-    """Returns whether a batch is decoded; see `matches`."""
     is_long = batch.inputs.shape[1] > MAX_TEACHER_FORCED
     return self.experiment.bias.allow_leak or (
       is_long and self.cache_window(batch) is not None
@@ -220,11 +201,7 @@ class Model:
 
   def greedy(self, batch: Batch, stop: int | None) -> np.ndarray:
     """Returns the outputs [B, T] of greedy decoding, up to the token `stop` if
-    it is not None; see `decode.greedy`.
-
-    Raises:
-      UsageError: the outputs of an encoder-decoder begin with given tokens.
-    """
+    it is not None; see `decode.greedy`."""
     check(
       self.experiment.kind == "decoder_only"
       or not np.asarray(batch.first_scored).any(),
@@ -246,17 +223,16 @@ class Model:
 
   @property
   def lines(self) -> dict[str, SiteLines | SiteMatrix]:
-    """Returns the attention bias, as lines or a matrix by site."""
+    """The attention bias, as lines or a matrix by site."""
     return self.scaffold
 
   def answers(
     self, texts: Iterable[str], scratchpad: bool = False
   ) -> list[str]:
-    """Answers input texts; each answer is a line of text or `error: ...`.
+    """Answers input texts; each answer is a line of text or `error: ...`, and
+    begins with the intermediate results, if there are any, with `scratchpad`.
 
-    Inputs of the same width are decoded in batches. With `scratchpad`, an
-    answer begins with the intermediate results, in tasks whose outputs have
-    them.
+    Inputs of the same width are decoded in batches.
 
     Raises:
       ValueError: an input is no string.
@@ -267,7 +243,12 @@ class Model:
       _check_text(text, task)
       try:
         items, lengths = task.parse(text.strip())
-        width = self._answer_width(lengths)
+        width = self.padded_width(lengths)
+        check(
+          self._answer_batch_size(width),
+          f"{max(lengths)} {task.own_unit} are too many: attention to them"
+          f" would take more than {MAX_ANSWER_BYTES >> 30} GiB at once",
+        )
         inputs_by_width.setdefault(width, []).append((i, (items, lengths)))
       except (ValueError, UsageError) as error:
         answers[i] = f"error: {error}"
@@ -283,28 +264,11 @@ class Model:
             answers[i] = f"error: {error}"
     return [answers[i] for i in sorted(answers)]
 
-  def _answer_width(self, lengths: list[int]) -> int | tuple[int, ...]:
-    """Returns the width that operands of these lengths are padded to.
-
-    Raises:
-      UsageError: the model cannot answer inputs of these lengths.
-    """
-    width = self.padded_width(lengths)
-    check(
-      self._answer_batch_size(width),
-      f"{max(lengths)} {self.experiment.task.own_unit} are too many: attention"
-      f" to them would take more than {MAX_ANSWER_BYTES >> 30} GiB at once",
-    )
-    self.experiment.check_scaffold(width, self.scaffold)
-    return width
-
   def _answer_batch_size(self, width: int | tuple[int, ...]) -> int:
-    """Returns how many inputs of a width are decoded together.
-
-    It is the largest power of two up to MAX_ANSWER_BATCH with which the three
-    float32 arrays of attention in one layer (scores, scores plus bias, weights)
-    fit in MAX_ANSWER_BYTES; 0 if they do not fit for a single input.
-    """
+    """Returns how many inputs of a width are decoded together: the largest
+    power of two up to MAX_ANSWER_BATCH with which the three float32 arrays of
+    attention in one layer (scores, scores plus bias, weights) fit in
+    MAX_ANSWER_BYTES; 0 if they do not fit for a single input."""
     experiment, task = self.experiment, self.experiment.task
     bound = experiment.bound(width, self.scaffold)
     config = experiment.model.config
@@ -324,9 +288,9 @@ class Model:
   def _decode_parsed(
     self, parsed: Sequence[tuple], width: int | tuple[int, ...]
   ) -> list[list[int]]:
-    """Returns the outputs for inputs of one width, parsed by `Task.parse`.
+    """Returns the outputs for inputs of one width, parsed by `Task.parse`, each
+    as long as the right output, with PAD after an end token.
 
-    Each has as many tokens as the right output, with PAD after an end token.
     The batch is padded to a power of two, so that decoding is compiled for few
     batch sizes.
     """
@@ -362,7 +326,6 @@ class Model:
 
     Raises:
       ValueError: an argument is none of the valid ones.
-      UsageError: the inputs are too long for the model.
     """
     for field, value in (("length", length), ("samples", samples)):
       if not isinstance(value, int | np.integer) or value < 1:
@@ -386,54 +349,43 @@ class Model:
 
     Raises:
       ValueError: it is no string, or no input of the task.
-      UsageError: its operands, or the width that they are padded to, do not fit
-        the model or its bias matrices.
+      UsageError: it does not fit the model or its bias matrices.
     """
     experiment, task = self.experiment, self.experiment.task
     _check_text(text, task)
     parsed = task.parse(text)
     width = self.padded_width(parsed[1])
-    experiment.check_scaffold(width, self.scaffold)
     return dataset.parsed_batch(task, experiment.kind, [parsed], width, width)
 
   def padded_width(self, lengths: list[int]) -> int | tuple[int, ...]:
-    """Returns the width that operands of these lengths are padded to.
-
-    Raises:
-      UsageError: they are longer than this model takes.
-    """
+    """Returns the width that operands of these lengths are padded to; raises
+    UsageError if the model or its bias matrices do not take them."""
     size_text = f"{max(lengths)} {self.experiment.task.own_unit}"
-    return self.experiment.width(
-      lengths, size_text, "this model takes at most {}"
-    )
+    advice = "this model takes at most {}"
+    width = self.experiment.width(lengths, size_text, advice)
+    self.experiment.check_scaffold(width, self.scaffold)
+    return width
 
   def observe(self, batch: Batch) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] and activations."""
     return _observe(self.experiment, self.params, self.scaffold, batch)
 
   def attention(self, text: str) -> tuple[Batch, list[dict[str, np.ndarray]]]:
-    """Returns a batch of one input text, and its attention weights.
-
-    The weights are {site: [H, T, S]} for each layer of the decoder. It raises
-    what `text_batch` does.
-    """
+    """Returns the batch of one input text (`text_batch`), and its attention
+    weights {site: [H, T, S]} for each layer of the decoder."""
     _, acts = self.observe(batch := self.text_batch(text))
     return batch, [
       {
-        site: np.asarray(block[site]["weights"][0])
+        site: np.asarray(block[f"{site}_attention"]["weights"][0])
         for site in ("self", "cross")
-        if site in block
+        if f"{site}_attention" in block
       }
-      for block in acts["decoder"]["blocks"]
+      for block in blocks(acts)
     ]
 
   def without_head(self, layer: int, site: str, head: int) -> Self:
     """Returns a copy of the model, in which what a head of attention at a site
-    ("self", "cross" or "encoder") has found is multiplied by zero.
-
-    Raises:
-      ValueError: there is no such head.
-    """
+    ("self", "cross" or "encoder") has found is multiplied by zero."""
     config = self.experiment.model.config
     stack, name, layers = "decoder", site, range(config.num_decoder_layers)
     if site == "encoder":
@@ -455,14 +407,9 @@ def attention_bytes(
 ) -> int:
   """Estimates the bytes that attention in one layer takes for one example.
 
-  Dense heads have three float32 arrays [rows, keys]: the scores, the scores
-  plus bias, and the weights; of a decoder layer those of self- and
+  Dense heads, without a plan all, have three float32 arrays [rows, keys]: the
+  scores, the scores plus bias, and the weights; those of self- and
   cross-attention count together. Heads along lines gather a few keys per row.
-
-  Args:
-    experiment: the experiment of the model.
-    width: the width that operands are padded to; a pair for grids.
-    sparse_plan: the plan of attention along lines; None for dense attention.
   """
   config, sizes = experiment.model.config, experiment.site_sizes(width)
   rows, keys = sizes["self"]
@@ -476,14 +423,12 @@ def attention_bytes(
 
 
 def _check_choice(field: str, value: Any, choices: Collection) -> None:
-  """Raises ValueError, which names the field, unless a value is a choice."""
   if value not in choices:
     valid = ", ".join(map(str, choices))
     raise ValueError(f"{field}={value!r}: choose one of {valid}")
 
 
 def _check_text(text: Any, task: Task) -> None:
-  """Raises ValueError if an input is no string."""
   if not isinstance(text, str):
     raise ValueError(f"{text!r}: inputs are strings, like {task.usage!r}")
 
@@ -534,9 +479,8 @@ def _greedy_outputs(
   batch: Batch,
   output_count: jax.Array,
 ) -> jax.Array:
-  """Returns the outputs [B, T] of greedy decoding: `output_count` of each
-  example, or those up to the token `stop`, and PAD after them. The cache holds
-  all keys, or as many of the first and the latest as `cache_window` says."""
+  """Computes `Model.greedy`: `output_count` tokens of each example, or those up
+  to the token `stop`, and PAD after them."""
   batch = mesh.shard_batch(batch)
   args = experiment, params, scaffold, batch, output_count, stop
   outputs = (
@@ -553,16 +497,12 @@ _greedy_unoptimized = jit_unoptimized(0, 1, 2, 3)(_greedy_outputs)
 
 
 def models(run: Run, states: TrainState, checkpoint: str) -> list[Model]:
-  """Returns a Model for every seed of a run, each on all devices of the run.
+  """Returns a Model for every seed of a run, each on all devices of the run,
+  from the states [R, ...] of its seeds: with the parameters that were best in
+  validation if `checkpoint` is "best".
 
   Those that have a bias of lines or matrices have centered parameters where
   models.centering allows it, for the sake of their proofs.
-
-  Args:
-    run: the training run.
-    states: the train states of its seeds, [R, ...].
-    checkpoint: "best" for the parameters that were best in validation; any
-      other value for those of `states`.
   """
   best = checkpoint == "best"
   params = states.best_params if best else states.params
@@ -588,15 +528,12 @@ def models(run: Run, states: TrainState, checkpoint: str) -> list[Model]:
 
 @jax.jit
 def _select_seed(params: dict, r: jax.Array | int) -> dict:
-  """Returns the parameters [...] of seed r, of those of all seeds [R, ...]; one
-  program takes all leaves."""
+  """Returns the parameters of seed r; one program takes all leaves."""
   return jax.tree.map(lambda x: x[r], params)
 
 
 def best(models: list[Model]) -> Model:
-  """Returns the model with the best validation exact match.
-
-  Models that diverged count only if all did.
-  """
+  """Returns the model with the best validation exact match; those that diverged
+  count only if all did."""
   not_diverged = [model for model in models if not model.diverged]
   return max(not_diverged or models, key=lambda model: model.em)

@@ -1,4 +1,4 @@
-"""This module takes the mean out of a transformer's hidden states.
+"""Takes the mean out of a transformer's hidden states.
 
 Layer normalization subtracts the mean of a state, so that no row depends on it,
 and training lets it drift. It costs accuracy: where a state is mostly its mean,
@@ -37,15 +37,11 @@ def can_center(config: ModelConfig) -> bool:
 
 
 def centered(config: ModelConfig, params: dict) -> dict:
-  """Returns parameters of the same function, up to the rounding of float32,
-  whose embeddings and outputs of sublayers have mean zero.
+  """Returns one seed's parameters of the same function, up to the rounding of
+  float32, whose embeddings and outputs of sublayers have mean zero.
 
   Position encodings that are added keep their mean, and so do embeddings where
   `_center_embeddings` cannot move them.
-
-  Args:
-    config: the hyper-parameters, for which `can_center` holds.
-    params: the parameters of one seed.
   """
   double = lambda x: np.asarray(x, np.float64)
   moved = jax.tree.map(double, params)

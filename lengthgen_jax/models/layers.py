@@ -1,13 +1,13 @@
-"""This module has the layers of a transformer, and its hyper-parameters.
+"""The layers of a transformer, and its hyper-parameters.
 
-Shapes: B batch, L positions, T rows (queries), S keys, D features (emb_dim), H
-heads, K head size, F hidden features of the MLP.
+Shapes: B batch, T rows (queries), S keys, L slots of a cache, D features
+(emb_dim), H heads, K head size.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from flax import linen as nn
 
 from lengthgen_jax import sections
 from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias, attend
-from lengthgen_jax.attention.normalizers import AttentionConfig
+from lengthgen_jax.attention.normalizers import SOFTMAX, AttentionConfig
 from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.attention.temperature import TEMPERATURES, tau
 from lengthgen_jax.coordinates import Array
@@ -23,76 +23,84 @@ from lengthgen_jax.rng import Noise
 
 NORMS = get_args(sections.Norm)
 DTYPES = get_args(sections.Dtype)
+Rotation = Callable[[jax.Array], jax.Array]  # of [B, H, T or S, K]
+_unrotated: Rotation = lambda x: x
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig(sections.Shape):
-  """A ModelConfig has the hyper-parameters of a transformer.
-
-  Attributes:
-    vocab_size: V, the number of tokens.
-    num_segments: the number of rows of the segment embedding; 1 if there is
-      none.
-    learned_bias_scale: whether each attention learns a factor on its bias.
-    positions: the position encoding.
-    temperature: the factor on the scores of every attention.
-    attention: how scores become weights: softmax or another normalizer.
-  """
+  """The hyper-parameters of a transformer."""
 
   vocab_size: int
-  num_segments: int
-  learned_bias_scale: bool
-  positions: PositionConfig
-  temperature: sections.Temperature
-  attention: AttentionConfig
+  num_segments: int = 1  # rows of the segment embedding; 1: there is none
+  learned_bias_scale: bool = False
+  positions: PositionConfig = PositionConfig()
+  temperature: sections.Temperature = sections.Temperature()
+  attention: AttentionConfig = SOFTMAX
 
   @property
   def head_dim(self) -> int:
-    """Returns the head size K = D / H."""
     return self.emb_dim // self.num_heads
 
   def input_index(self, token: Array, phase: Array, segment: Array) -> Array:
-    """Returns the index in `Transformer.every_token` of inputs, elementwise.
+    """Returns the index in `Transformer.token_memory` of inputs, elementwise.
 
-    Args:
-      token: the inputs' tokens.
-      phase: the indices of their positions (`places.index`) modulo
-        positions.cyclic_period, 0 without it.
-      segment: their `places.segment`, in which the start token belongs to the
-        output's segment; it is ignored without a segment embedding.
+    `phase` is their position modulo positions.cyclic_period, 0 without it;
+    `segment` is ignored where the model embeds none.
     """
     period = self.positions.cyclic_period or 1
     segment = segment * (self.num_segments > 1)
     return token + self.vocab_size * (phase + period * segment)
 
 
-class Attention(nn.Module):
-  """This is multi-head attention with an additive bias, for every site."""
+class Recorded(nn.Module):
+  """A module whose activations can be read, and replaced, by name."""
 
-  config: ModelConfig
+  def record(self, name: str, x: jax.Array) -> jax.Array:
+    """Returns x, which `apply(..., mutable=["intermediates"])` also returns
+    under this name; who intercepts this method (`nn.intercept_methods`)
+    replaces x."""
+    last = lambda old, new: new
+    self.sow("intermediates", name, x, init_fn=lambda: None, reduce_fn=last)
+    return x
+
+
+class Attention(Recorded):
+  """Multi-head attention with an additive bias.
+
+  If the collection "cache" has a "key_value" [B, H, L, K] for this module, new
+  keys and values are written into its slots from `start` on, and rows attend to
+  all slots.
+  """
+
+  features: int
+  num_heads: int
+  learned_bias_scale: bool = False
+  temperature: sections.Temperature = sections.Temperature()
+  normalizer: AttentionConfig = SOFTMAX
+  use_bias: bool = True
+  dtype: str = "float32"
+  precision: str = "highest"
 
   def setup(self) -> None:
-    """Creates the projections, the factor on the bias if it is learned, and the
-    parameters of the temperature."""
-    config = self.config
     dense = partial(
       nn.DenseGeneral,
-      dtype=config.dtype,
-      use_bias=config.dense_bias,
-      precision=config.precision,
+      dtype=self.dtype,
+      use_bias=self.use_bias,
+      precision=self.precision,
     )
-    heads = (config.num_heads, config.head_dim)
+    heads = (self.num_heads, self.features // self.num_heads)
     self.query, self.key, self.value = dense(heads), dense(heads), dense(heads)
-    self.out = dense(config.emb_dim, axis=(1, 3))
-    if config.learned_bias_scale:
+    self.out = dense(self.features, axis=(1, 3))
+    if self.learned_bias_scale:
       self.bias_scale = self.param("bias_scale", nn.initializers.ones, ())
-    kind = TEMPERATURES[config.temperature.kind]
-    shape = (config.num_heads,) if kind.per_head else ()
+    kind = TEMPERATURES[self.temperature.kind]
+    shape = (self.num_heads,) if kind.per_head else ()
     self.tau_scale = self.tau_offset = None
     if kind.counts:
-      self.tau_scale = config.temperature.initial
+      self.tau_scale = self.temperature.initial
       if kind.learned:
-        init = nn.initializers.constant(config.temperature.initial)
+        init = nn.initializers.constant(self.temperature.initial)
         self.tau_scale = self.param("temperature", init, shape)
     if kind.offset:
       init = nn.initializers.ones
@@ -100,129 +108,134 @@ class Attention(nn.Module):
     self.num_projections = kind.projections
     if kind.projections:
       self.temperature_projection = dense(
-        (kind.projections, config.num_heads),
-        dtype=jnp.promote_types(jnp.float32, config.dtype),
+        (kind.projections, self.num_heads),
+        dtype=jnp.promote_types(jnp.float32, self.dtype),
       )
 
   def key_value(
-    self, inputs_BxSxD: jax.Array, rotate: Callable
+    self, inputs_BxSxD: jax.Array, rotate: Rotation
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns keys and values, both [B, H, S, K].
-
-    Args:
-      inputs_BxSxD: what is attended to.
-      rotate: the position encoding's function of keys [B, H, S, K].
-    """
+    """Returns keys and values, both [B, H, S, K]."""
     key, value = self.key(inputs_BxSxD), self.value(inputs_BxSxD)
     return rotate(heads_first(key)), heads_first(value)
 
+  def __call__(
+    self,
+    inputs_q: jax.Array,  # [B, T, D]
+    inputs_kv: jax.Array | None,  # [B, S, D]; None: the cache has all keys
+    bias: DenseBias | SparseBias,  # of one layer, masks included
+    *,
+    n: Array | None = None,  # [B or 1, T or 1], the count of the temperature
+    rotate_q: Rotation = _unrotated,
+    rotate_kv: Rotation = _unrotated,
+    start: jax.Array | int = 0,
+  ) -> jax.Array:  # [B, T, D]
+    query = rotate_q(heads_first(self.query(inputs_q)))
+    key_value: Any = self.get_variable("cache", "key_value")
+    if inputs_kv is not None:
+      new = self.key_value(inputs_kv, rotate_kv)
+      if key_value is not None:
+        write = partial(_write_slots, start=start)
+        new = jax.tree.map(write, key_value, new)
+        self.put_variable("cache", "key_value", new)
+      key_value = new
+    key, value = key_value
+    if self.learned_bias_scale:
+      bias = self._scaled(bias)
+    b = self.tau_offset  # `b` of Temperature.value
+    if self.num_projections:
+      projection = self.temperature_projection(inputs_q)
+      b = jnp.moveaxis(projection, -2, 0)  # [projections, B, T, H]
+    temperature = tau(self.temperature, n, self.tau_scale, b)
+    context, acts = attend(
+      query, key, value, bias, temperature, self.precision, self.normalizer
+    )
+    for name, x in acts.items():  # weights and scores
+      self.record(name, x)
+    return self.out(context)
+
   def _scaled(self, bias: DenseBias | SparseBias) -> DenseBias | SparseBias:
-    """Multiplies the bias by a learned factor; closed cells stay closed."""
-    closed = bias.values == CLOSED
+    closed = bias.values == CLOSED  # times a scale of 0 it would be NaN
     scaled = self.bias_scale * jnp.where(closed, 0.0, bias.values)
     return bias.replace(values=jnp.where(closed, CLOSED, scaled))
 
-  def __call__(
-    self,
-    inputs_BxTxD: jax.Array,
-    rotate: Callable,
-    key_value: tuple[jax.Array, jax.Array],
-    bias: DenseBias | SparseBias,
-    n_BxT: Array | None,
-  ) -> tuple[jax.Array, dict]:
-    """Attends from inputs to `key_value`.
-
-    Args:
-      inputs_BxTxD: the inputs of the rows.
-      rotate: the position encoding's function of queries [B, H, T, K].
-      key_value: keys and values [B, H, S, K], as the method `key_value` returns
-        them; those of a cache if there is one (`update_cache`).
-      bias: the bias of this layer.
-      n_BxT: the count n that the temperature depends on; None without one.
-
-    Returns:
-      The output [B, T, D], and the dict that `attend` returns: weights and
-      scores, or nothing if some heads are sparse and others dense.
-    """
-    if self.config.learned_bias_scale:
-      bias = self._scaled(bias)
-    query = rotate(heads_first(self.query(inputs_BxTxD)))
-    b = self.tau_offset  # `b` of Temperature.value
-    if self.num_projections:
-      projection = self.temperature_projection(inputs_BxTxD)
-      b = jnp.moveaxis(projection, -2, 0)  # [projections, B, T, H]
-    config = self.config
-    temperature = tau(config.temperature, n_BxT, self.tau_scale, b)
-    context, acts = attend(
-      query, *key_value, bias, temperature, config.precision, config.attention
-    )
-    return self.out(context), acts
-
 
 def heads_first(x_BxLxHxK: jax.Array) -> jax.Array:
-  """Transposes to [B, H, L, K], in which each head is contiguous in memory.
-
-  Decoding on a CPU is four to nine times as fast in this layout.
-  """
+  """Transposes to [B, H, L, K], in which each head is contiguous in memory:
+  decoding on a CPU is four to nine times as fast."""
   return jnp.swapaxes(x_BxLxHxK, 1, 2)
 
 
-class Mlp(nn.Module):
-  """This is two dense layers with an activation between them (Vaswani et al.
-  2017, section 3.3): `wi` from D to F features, `wo` back to D.
-  """
+def _write_slots(old: jax.Array, new: jax.Array, start) -> jax.Array:
+  new = new.astype(old.dtype)
+  return jax.lax.dynamic_update_slice_in_dim(old, new, start, axis=2)
 
-  config: ModelConfig
+
+class Mlp(nn.Module):
+  """Two dense layers with an activation between them (Vaswani et al. 2017,
+  section 3.3)."""
+
+  hidden: int
+  activation: str = "relu"
+  use_bias: bool = True
+  dtype: str = "float32"
+  precision: str = "highest"
 
   @nn.compact
-  def __call__(self, x_BxTxD: jax.Array) -> jax.Array:
-    """Returns [B, T, D]."""
-    activation = {"relu": nn.relu, "gelu": nn.gelu}[self.config.activation]
+  def __call__(self, x: jax.Array) -> jax.Array:  # [B, T, D]
+    activation = {"relu": nn.relu, "gelu": nn.gelu}[self.activation]
     dense = partial(
       nn.Dense,
-      dtype=self.config.dtype,
-      use_bias=self.config.dense_bias,
-      precision=self.config.precision,
+      dtype=self.dtype,
+      use_bias=self.use_bias,
+      precision=self.precision,
     )
-    x = dense(self.config.mlp_dim, name="wi")(x_BxTxD)
-    return dense(self.config.emb_dim, name="wo")(activation(x))
+    hidden = activation(dense(self.hidden, name="wi")(x))
+    return dense(x.shape[-1], name="wo")(hidden)
 
 
-class Block(nn.Module):
-  """A Block is self-attention, optional cross-attention, and an MLP.
-
-  Each sublayer's output is added to the residual stream.
-
-  Attributes:
-    config: The hyper-parameters.
-    cross: Whether there is cross-attention.
-  """
+class Block(Recorded):
+  """Self-attention, cross-attention if `cross`, and an MLP, each added to the
+  residual stream."""
 
   config: ModelConfig
-  cross: bool
+  cross: bool = False
 
   def setup(self) -> None:
-    """Creates the sublayers and their normalizations."""
-    self.self_attention = Attention(self.config)
-    self.mlp = Mlp(self.config)
+    config = self.config
+    shared = {
+      "use_bias": config.dense_bias,
+      "dtype": config.dtype,
+      "precision": config.precision,
+    }
+    attention = partial(
+      Attention,
+      config.emb_dim,
+      config.num_heads,
+      config.learned_bias_scale,
+      config.temperature,
+      config.attention,
+      **shared,
+    )
+    self.self_attention = attention()
+    self.mlp = Mlp(config.mlp_dim, config.activation, **shared)
     sublayers = ["self_attention", "mlp"]
     if self.cross:
-      self.cross_attention = Attention(self.config)
+      self.cross_attention = attention()
       sublayers.append("cross_attention")
     # Flax names them like pre_mlp_layer_norm.
     norms = lambda: {
-      f"{name}_layer_norm": normalization(self.config) for name in sublayers
+      f"{name}_layer_norm": normalization(config) for name in sublayers
     }
-    if self.config.norm == "pre":
+    if config.norm == "pre":
       self.pre = norms()
-    elif self.config.norm == "post":
+    elif config.norm == "post":
       self.post = norms()
-    elif self.config.norm == "block_end":
-      self.block_end_layer_norm = normalization(self.config)
+    elif config.norm == "block_end":
+      self.block_end_layer_norm = normalization(config)
 
   def sublayer_inputs(self, sublayer: str, x: jax.Array) -> jax.Array:
-    """Returns the inputs of a sublayer ("self_attention", "cross_attention" or
-    "mlp"): the residual stream x, normalized if `norm` is "pre"."""
+    """Returns the residual stream x, normalized if `norm` is "pre"."""
     if self.config.norm != "pre":
       return x
     return self.pre[f"{sublayer}_layer_norm"](x)
@@ -230,94 +243,60 @@ class Block(nn.Module):
   def add_to_residual(
     self, sublayer: str, x: jax.Array, update: jax.Array, noise: Noise | None
   ) -> jax.Array:
-    """Returns the residual stream x plus a sublayer's output `update`, with
-    dropout on it and, if `norm` is "post", the sum normalized."""
+    """Returns the residual stream x plus a sublayer's output, with dropout on
+    it and, if `norm` is "post", the sum normalized."""
     x = x + dropout(self, sublayer, update, noise)
     if self.config.norm != "post":
       return x
     return self.post[f"{sublayer}_layer_norm"](x)
 
-  def residual(self, name: str, x: jax.Array) -> jax.Array:
-    """Returns the residual stream x unchanged.
-
-    Probes replace the stream by intercepting this method
-    (`nn.intercept_methods`); `name` is its key in the activations.
-    """
-    return x
-
-  def self_key_value(
-    self, x: jax.Array, rotate: Callable
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns keys and values of this block's self-attention."""
-    inputs = self.sublayer_inputs("self_attention", x)
-    return self.self_attention.key_value(inputs, rotate)
-
-  def cross_key_value(
-    self, memory: jax.Array, rotate: Callable
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns keys and values of this block's cross-attention, from the
-    encoder's output `memory` [B, S, D]."""
-    return self.cross_attention.key_value(memory, rotate)
-
   def __call__(
     self,
-    x: jax.Array,
-    rotate: Callable,
-    key_values: dict,
-    biases: dict,
-    counts: Mapping[str, Array | None],
-    noise: Noise | None,
-  ) -> tuple[jax.Array, dict]:
-    """Applies the block.
-
-    Args:
-      x: [B, T, D] residual stream.
-      rotate: the position encoding's function of queries [B, H, T, K].
-      key_values: keys and values by site, "self" and, if the block has
-        cross-attention, "cross".
-      biases: the biases of this layer by site.
-      counts: by site, the count n that the temperature depends on, or None.
-      noise: what dropout is drawn from; None outside of training.
-
-    Returns:
-      The residual stream [B, T, D], and the activations: by site what `attend`
-      returns, and the residual stream "before_mlp" and "after_mlp".
-    """
-    acts, attentions = {}, {"self": self.self_attention}
-    if self.cross:
-      attentions["cross"] = self.cross_attention
-    for site, attention in attentions.items():
-      sublayer = f"{site}_attention"
-      out, acts[site] = attention(
-        self.sublayer_inputs(sublayer, x),
-        rotate,
-        key_values[site],
-        biases[site],
-        counts[site],
-      )
-      x = self.add_to_residual(sublayer, x, out, noise)
-    x = acts["before_mlp"] = self.residual("before_mlp", x)
-    x = self.add_to_residual(
-      "mlp", x, self.mlp(self.sublayer_inputs("mlp", x)), noise
+    x: jax.Array,  # [B, T, D]
+    encoded: jax.Array | None,  # [B, S, D]; None: a cache has its keys
+    biases: Mapping[str, DenseBias | SparseBias],  # of this layer, by site
+    counts: Mapping[str, Array | None],  # n of the temperature, by site
+    rotate: Rotation,  # of queries, and of keys of self-attention
+    rotate_encoded: Rotation = _unrotated,  # of keys of cross-attention
+    noise: Noise | None = None,
+    start: jax.Array | int = 0,  # the cache's slot of the first row
+  ) -> jax.Array:  # [B, T, D]
+    inputs = self.sublayer_inputs("self_attention", x)
+    update = self.self_attention(
+      inputs,
+      inputs,
+      biases["self"],
+      n=counts.get("self"),
+      rotate_q=rotate,
+      rotate_kv=rotate,
+      start=start,
     )
+    x = self.add_to_residual("self_attention", x, update, noise)
+    if self.cross:
+      update = self.cross_attention(
+        self.sublayer_inputs("cross_attention", x),
+        encoded,
+        biases["cross"],
+        n=counts.get("cross"),
+        rotate_q=rotate,
+        rotate_kv=rotate_encoded,
+      )
+      x = self.add_to_residual("cross_attention", x, update, noise)
+    x = self.record("before_mlp", x)
+    update = self.mlp(self.sublayer_inputs("mlp", x))
+    x = self.add_to_residual("mlp", x, update, noise)
     if self.config.norm == "block_end":
       x = self.block_end_layer_norm(x)
-    x = acts["after_mlp"] = self.residual("after_mlp", x)
-    return x, acts
+    return self.record("after_mlp", x)
 
 
 def dropout(
   module: nn.Module, name: str, x_BxLxD: jax.Array, noise: Noise | None
 ) -> jax.Array:
-  """Sets a fraction `dropout_rate` of the inputs to 0 and scales the others.
+  """Drops a fraction module.config.dropout_rate of x; nothing without noise.
 
-  Args:
-    module: The module whose config holds the rate. Its path in the model is
-      folded into the noise, so that no two modules share a mask.
-    name: A name for this call, different for each call in one module.
-    x_BxLxD: The inputs.
-    noise: What the mask is drawn from; None outside of training, where nothing
-      is dropped.
+  The module's path and `name`, which differs from call to call, are folded into
+  the noise, so that no two masks are the same.
   """
   rate = module.config.dropout_rate
   if noise is None or not rate:
@@ -328,28 +307,5 @@ def dropout(
 
 
 def normalization(config: ModelConfig) -> nn.Module:
-  """Returns the normalization that config.norm_kind names."""
   kind = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}[config.norm_kind]
   return kind(dtype=config.dtype)
-
-
-def update_cache(
-  cache: tuple[jax.Array, jax.Array],
-  key_value: tuple[jax.Array, jax.Array],
-  start: jax.Array | int,
-) -> tuple[jax.Array, jax.Array]:
-  """Returns a layer's cache with the keys and values of new positions.
-
-  Args:
-    cache: Keys and values [B, H, L, K] in L slots, one for every position or
-      for those of a window (decode.stream).
-    key_value: Keys and values [B, H, T, K] of T consecutive slots.
-    start: The first of these slots.
-  """
-  return jax.tree.map(
-    lambda old, new: jax.lax.dynamic_update_slice_in_dim(
-      old, new.astype(old.dtype), start, axis=2
-    ),
-    cache,
-    key_value,
-  )

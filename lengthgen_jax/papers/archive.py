@@ -1,4 +1,4 @@
-"""This module reads and writes the archive of result rows in docs/results/rows.
+"""The archive of result rows in docs/results/rows.
 
 Each file holds one run. Its first line, the header, has all that is needed to
 reproduce the rows. Each further line holds rows that agree in stage, seed,
@@ -30,15 +30,14 @@ NATURAL_IN_TESTS = "natural in tests"
 
 
 class ArchivedRun(NamedTuple):
-  """The header ({field: value} of HEADER) and the rows of an archived run, each
-  with the run's name as field "run"."""
+  """The header, with HEADER, and the rows of an archived run, each with the
+  run's name as field "run"."""
 
   header: dict[str, Any]
   rows: list[dict]
 
   @property
   def probes(self) -> list[dict]:
-    """Returns those of the rows that are of probes."""
     return [row for row in self.rows if is_probe(row)]
 
 
@@ -46,12 +45,11 @@ Archive = dict[str, ArchivedRun]  # by the run's name
 
 
 def is_probe(row: dict) -> bool:
-  """Returns whether a row is of a probe, that is, from a probes.jsonl."""
+  """Returns whether a row is from a probes.jsonl."""
   return "part" in row
 
 
 def natural_in_tests(header: dict[str, Any]) -> bool:
-  """Returns whether a run has natural width in its tests alone."""
   data = header["config"].get("data", {})
   return data.get("width") == "natural" and "widths" in data
 
@@ -59,8 +57,7 @@ def natural_in_tests(header: dict[str, Any]) -> bool:
 def write_run(
   path: pathlib.Path, rows: list[dict], header: dict[str, Any]
 ) -> None:
-  """Writes the file of a run: of a results.jsonl the rows of METRICS, and those
-  of a probes.jsonl."""
+  """Writes the file of a run: its rows of METRICS, and those of probes."""
   groups = {}
   for row in rows:
     if row["metric"] in METRICS or is_probe(row):
@@ -80,11 +77,7 @@ def write_run(
 
 
 def read_run(path: pathlib.Path) -> ArchivedRun:
-  """Returns the archived run in a file.
-
-  Raises:
-    UsageError: the file is missing or not in the format of this version.
-  """
+  """Returns the run in a file; UsageError if this version cannot read it."""
   header, *groups = records.read(path) or [{}]
   missing = set(HEADER) - set(header if isinstance(header, dict) else ())
   hint = "another version wrote it"

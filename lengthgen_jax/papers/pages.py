@@ -1,5 +1,5 @@
-"""This module writes the pages of docs/results, archived results beside
-published numbers, and the tables of README.md."""
+"""Writes the pages of docs/results, archived results beside published numbers,
+and the tables of README.md."""
 
 import pathlib
 import shlex
@@ -31,17 +31,9 @@ END = "<!-- end of tables -->\n"
 def write(
   results: pathlib.Path, readme: pathlib.Path | None = None
 ) -> list[pathlib.Path]:
-  """Writes the pages of all archived rows, and the tables of a README; returns
-  the paths of all files but figures.
-
-  Args:
-    results: the folder of the pages; the archive is its folder "rows".
-    readme: the README whose tables are replaced, None for none.
-
-  Raises:
-    UsageError: the archive cannot be read, results that belong together are of
-      different conditions, or the README lacks the comments for its tables.
-  """
+  """Writes the pages of all archived rows into the folder `results`, whose
+  folder "rows" is the archive, and the tables of a README, if one is named;
+  returns the paths of all files but figures."""
   kept = archive.read_archive(results / "rows")
   index, paths, missing = [], [], []
   for name, table in DATA["tables"].items():
@@ -87,11 +79,7 @@ def write(
 
 def page(name: str, size: str, kept: Archive, results: pathlib.Path) -> str:
   """Returns the Markdown page of a table, and draws its figures into the folder
-  `results`/figures.
-
-  Raises:
-    UsageError: the results of a row's test set are of different conditions.
-  """
+  `results`/figures."""
   table, rows = DATA["tables"][name], runs.rows_of(name, size)
   shown = labeled_rows(rows, kept)
   cells = cells_of(rows, shown)
@@ -159,11 +147,7 @@ def labeled_rows(rows: list[Row], kept: Archive) -> list[dict]:
 
 def cells_of(rows: list[Row], shown: list[dict]) -> pd.DataFrame:
   """Returns the cells of a table (`summary.cells`): for each of its rows, a
-  curve for each test set.
-
-  Raises:
-    UsageError: a test set has rows of different conditions.
-  """
+  curve for each test set, all of whose rows have the same conditions."""
   cells = summary.cells(shown, shown=("entry", "test_set", "label", "model"))
   for (entry, test_set), part in cells.groupby(["entry", "test_set"]):
     differing = part["name"].unique()
@@ -254,11 +238,9 @@ def draw(
 
 
 def made(names: dict[str, runs.Run], kept: Archive) -> pd.DataFrame:
-  """Returns a table that says when and where archived runs were made.
-
-  Its last column, without a heading, says how the config of training has
-  changed since, or which other run trained the first stage.
-  """
+  """Returns a table that says when and where archived runs were made, and in a
+  last column, without a heading, how the config of training has changed since,
+  or which other run trained the first stage."""
   lines = []
   for run in names.values():
     if run.name in kept:
@@ -360,11 +342,7 @@ def draw_reach(bars: pd.DataFrame, path: pathlib.Path) -> None:
 
 
 def with_tables(text: str, kept: Archive) -> str:
-  """Returns README's text with new tables between the comments START and END.
-
-  Raises:
-    UsageError: a comment is missing, or END does not come after START.
-  """
+  """Returns README's text with new tables between START and END."""
   before, start, tail = text.partition(START)
   check(start, f"README.md: has no {START.strip()}")
   _, end, after = tail.partition(END)

@@ -1,5 +1,4 @@
-"""This module reads tables.toml: the rows of the tables and the runs that fill
-them."""
+"""Reads tables.toml: the rows of the tables and the runs that fill them."""
 
 import json
 import pathlib
@@ -29,35 +28,23 @@ NO_EFFECT = (*CHANGEABLE, "checkpoint", "overrides")
 
 
 class Run(NamedTuple):
-  """A run is a workdir and the commands that make it.
+  """A workdir and the commands that make it."""
 
-  Attributes:
-    name: the name of the run and of its workdir.
-    config: FILE:PRESET.
-    mode: "train" or "abc".
-    fields: {field: value} of config overrides.
-    size: one of SIZES.
-    certify: whether a second command certifies what the first has trained.
-  """
-
-  name: str
-  config: str
-  mode: str
-  fields: dict[str, Any]
-  size: str
-  certify: bool = False
+  name: str  # and that of the workdir
+  config: str  # FILE:PRESET
+  mode: str  # "train" or "abc"
+  fields: dict[str, Any]  # config overrides
+  size: str  # one of SIZES
+  certify: bool = False  # whether a second command certifies what is trained
 
   def commands(
     self,
     workdir: pathlib.Path | str = "",
     probes: dict[str, Any] | None = None,
   ) -> list[list[str]]:
-    """Returns the arguments of `lengthgen` in each command of the run.
-
-    Args:
-      workdir: the workdir; "" for runs/tables/SIZE/NAME.
-      probes: {field: value} of the command that probes; empty for none.
-    """
+    """Returns the arguments of `lengthgen` in each command of the run, by
+    default in runs/tables/SIZE/NAME; fields in `probes` make one of
+    --mode=probe."""
     workdir = workdir or f"runs/tables/{self.size}/{self.name}"
     workdir_flag = f"--workdir={workdir}"
     mode = [] if self.mode == "train" else [f"--mode={self.mode}"]
@@ -71,20 +58,13 @@ class Run(NamedTuple):
 
 
 class Row(NamedTuple):
-  """A row of a table shows one stage of one run.
+  """A row of a table shows one stage of one run."""
 
-  Attributes:
-    task, model: what the table calls them, as the paper does.
-    stage: the stage.
-    run: the run.
-    published: {length: exact match in %, or text}.
-  """
-
-  task: str
+  task: str  # this and the next are the paper's names
   model: str
   stage: str
   run: Run
-  published: dict[int, float | str]
+  published: dict[int, float | str]  # {length: exact match in %, or text}
 
 
 def flags(fields: dict[str, Any]) -> list[str]:
@@ -165,12 +145,10 @@ def runs_of(table: str, size: str) -> dict[str, Run]:
 
 
 def config_changes(run: Run, saved: dict[str, Any]) -> str:
-  """Returns in which fields that training depends on a run's config differs
-  from a saved one, as text: "train.steps=100, now 200; ...", or "".
-
-  The run's config is that of the present presets and tables. Fields that only
-  one of the two configs has are not compared.
-  """
+  """Returns in which fields that training depends on the run's config, by the
+  present presets and tables, differs from a saved one, as text:
+  "train.steps=100, now 200; ...", or "". Fields that only one of the two has do
+  not count."""
   config = config_of(run)
   values = flatten_dict(json.loads(config.to_json_best_effort()), sep=".")
   return "; ".join(
@@ -183,7 +161,6 @@ def config_changes(run: Run, saved: dict[str, Any]) -> str:
 
 
 def config_of(run: Run) -> ConfigDict:
-  """Returns the config of a run by the present presets and tables."""
   config = load_config(str(origin.REPOSITORY / run.config))
   for name, value in run.fields.items():
     set_field(config, name, value, f"{run.name}: {name}")

@@ -1,14 +1,7 @@
-"""This is --mode=abc: interpolate, calibrate, retrain, prune, certify and
-evaluate.
+"""This is --mode=abc: interpolate, calibrate, retrain, prune, prove, evaluate.
 
-One workdir W holds all stages. A stage that is done is skipped, and one that
-was interrupted is resumed; only the tests are made again. W/interpolate holds a
-vanilla model for every seed, W/calibrate the attention of those that
-interpolate as lines, and W/retrain models with these lines as their bias, fresh
-ones unless retrain.start says otherwise. Lines that they do not need are closed
-before they are certified (pipelines/prune.py). W/finetune_1 and so on hold the
-training on inputs on which certification found the retrained models wrong; with
-finetune.rounds=0 nothing is pruned or certified.
+One workdir holds all stages (workdir.py). A stage whose files are there is
+skipped, and one that was interrupted is resumed; only the tests are made again.
 """
 
 import pathlib
@@ -42,21 +35,24 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       given again, resumes it.
   """
   check_config(config)
+  # Interpolate: a vanilla model for every seed.
   interpolation = runs.make_run(config, folder / "interpolate")
   workdir.open_workdir(config, folder, "abc")
   runs.print_closed_rows(interpolation)
   loop.train(interpolation)
+  # Calibrate: the attention of those that interpolate becomes lines.
   models = calibrate.interpolating_models(config, interpolation)
   if not workdir.bias_path(folder).exists():
     calibrate.calibrate(config, models, folder / "calibrate")
   hosts.barrier("calibrated")
-  _, retraining = workdir.retraining_stage(config, folder)
+  # Retrain: with these lines as the bias, by default from fresh parameters.
+  _, retraining = workdir.retraining(config, folder)
   initial = None
   if config.retrain.start == "interpolated":
-    initial = [
-      model.params for model in models if model.seed in retraining.seeds
-    ]
+    params = {model.seed: model.params for model in models}
+    initial = [params[seed] for seed in retraining.seeds]
   loop.train(retraining, initial)
+  # Prune and prove, and train again on inputs that a model is wrong on.
   finetune.certify_and_finetune(config, folder)
   return evaluate.run(config, folder)
 

@@ -20,6 +20,7 @@ from lengthgen_jax.attention.lines import WHOLE, Lines
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.dataset import Width
 from lengthgen_jax.tasks.packing import Batch
@@ -49,12 +50,8 @@ def conditions(
 
   There is one for each length, at its natural width or at the fixed one. Of a
   grid, the training sizes whose sides are among these lengths are taken.
-
-  Args:
-    lengths: config.calibration.lengths. () takes one condition for every
-      training width, with lengths drawn as in training; a ragged task then has
-      no conditions.
-    experiment: the experiment of the models whose attention is collected.
+  Without lengths there is one for every training width, with lengths drawn as
+  in training; a ragged task then has no conditions.
   """
   task, widths = experiment.task, experiment.data[0].widths
   lengths = [task.units(length) for length in lengths]
@@ -87,9 +84,8 @@ def collect(
 ) -> tuple[dict[str, list[MeanAttention]], list[float]]:
   """Collects the mean attention of a model under some conditions.
 
-  The samples that count are those that the model solves, or all of them if
-  `with_unsolved`. All batches are padded to the widest condition, so that those
-  of BATCH_SIZE samples share one program.
+  All batches are padded to the widest condition, so that those of BATCH_SIZE
+  samples share one program.
 
   Args:
     section: config.calibration, which says what is collected (weights or
@@ -103,65 +99,40 @@ def collect(
     By attention site, the mean attention under each condition; and for each
     condition, the percentage of samples that count.
   """
-  bound = dataset.widest([condition.width for condition in sampled_conditions])
-  means, percentages = zip(
-    *(
-      _collect_one(section, model, condition, bound, num_samples, with_unsolved)
-      for condition in sampled_conditions
-    ),
-    strict=True,
-  )
-  return {site: [mean[site] for mean in means] for site in means[0]}, [
-    *percentages
-  ]
-
-
-def _collect_one(
-  section: ConfigDict,
-  model: Model,
-  condition: Condition,
-  bound: Width,
-  num_samples: int,
-  with_unsolved: bool,
-) -> tuple[dict[str, MeanAttention], float]:
-  """Returns the mean attention by site and the percentage of samples that
-  count, for one condition; batches are padded to the width `bound`."""
   experiment, task = model.experiment, model.experiment.task
-  draw = partial(sample_batch, experiment, model.seed, condition, bound)
-
-  def sums_of_batch(start: int) -> dict:
-    batch = draw(start, min(BATCH_SIZE, num_samples - start))
-    args = model.params, model.scaffold, batch, with_unsolved
-    return _sums(model.mesh, experiment, section.quantity, *args)
-
-  batch_sums = jax.device_get(
-    [sums_of_batch(start) for start in range(0, num_samples, BATCH_SIZE)]
-  )
-  totals = reduce(partial(jax.tree.map, np.add), batch_sums)
-  num_counted = float(totals["counted"])
-  # The model divides scores by the square root of the head size; undo it.
-  is_unscaled = section.quantity == "scores" and not section.scaled
-  scale = experiment.model.config.head_dim**0.5 if is_unscaled else 1.0
-  # All samples of a condition have the same coordinates.
-  first_example = lambda x: np.asarray(x[:1] if x.ndim > 1 else x)
-  example = jax.tree.map(first_example, draw(0, min(BATCH_SIZE, num_samples)))
-  used_T = example.rows.segment[0] == task.target_segment
-  if section.rows == "length":
-    if task.axes > 1:  # the digits of the operand along the first axis
-      limit = condition.length[task.segment_axes.index(0)]
-    else:
-      limit = condition.length or task.units(experiment.train_length)
-    used_T &= example.rows.left[0, :, 0] < limit
-  means = {
-    site: MeanAttention(
-      scale * (totals[site] / max(num_counted, 1.0)),
-      used_T,
-      example.rows,
-      example.keys if site == "self" else example.source_keys,
-    )
-    for site in sites(experiment)
+  bound = dataset.widest([condition.width for condition in sampled_conditions])
+  means: dict[str, list[MeanAttention]] = {
+    site: [] for site in sites(experiment)
   }
-  return means, 100 * num_counted / num_samples
+  percentages = []
+  for condition in sampled_conditions:
+    draw = partial(sample_batch, experiment, model.seed, condition, bound)
+    batch_sums = []
+    for start in range(0, num_samples, BATCH_SIZE):
+      batch = draw(start, min(BATCH_SIZE, num_samples - start))
+      args = model.params, model.scaffold, batch, with_unsolved
+      batch_sums.append(_sums(model.mesh, experiment, section.quantity, *args))
+    totals = reduce(partial(jax.tree.map, np.add), jax.device_get(batch_sums))
+    num_counted = float(totals["counted"])
+    percentages.append(100 * num_counted / num_samples)
+    # The model divides scores by the square root of the head size; undo it.
+    is_unscaled = section.quantity == "scores" and not section.scaled
+    scale = experiment.model.config.head_dim**0.5 if is_unscaled else 1.0
+    # All samples of a condition have the same coordinates.
+    first_example = lambda x: np.asarray(x[:1] if x.ndim > 1 else x)
+    example = jax.tree.map(first_example, draw(0, min(BATCH_SIZE, num_samples)))
+    used_T = example.rows.segment[0] == task.target_segment
+    if section.rows == "length":
+      if task.axes > 1:  # the digits of the operand along the first axis
+        limit = condition.length[task.segment_axes.index(0)]
+      else:
+        limit = condition.length or task.units(experiment.train_length)
+      used_T &= example.rows.left[0, :, 0] < limit
+    for site in means:
+      values = scale * (totals[site] / max(num_counted, 1.0))
+      keys = example.keys if site == "self" else example.source_keys
+      means[site].append(MeanAttention(values, used_T, example.rows, keys))
+  return means, percentages
 
 
 def sample_batch(
@@ -172,9 +143,9 @@ def sample_batch(
   start: int,
   count: int,
 ) -> Batch:
-  """Returns samples `start` to `start + count` of a condition.
+  """Returns samples `start` to `start + count` of a condition, a function of
+  the seed of a model, padded to the width `bound`.
 
-  They are a function of the seed of a model, and padded to the width `bound`.
   If the condition's length is None, they are training examples padded to the
   widest training width, and depend on how samples are split into batches too.
   """
@@ -208,19 +179,18 @@ def _sums(
   batch: Batch,
   with_unsolved: bool,
 ) -> dict[str, jax.Array]:
-  """Returns attention [N, H, T, S] summed over the samples that count, by site,
-  and the number of these samples as "counted".
-
-  `quantity` is "weights" (after the softmax) or "scores" (before it).
-  """
+  """Returns attention [N, H, T, S] ("weights", after the softmax, or "scores",
+  before it) summed over the samples that count, by site, and the number of
+  these samples as "counted"."""
   batch = mesh.shard_batch(batch)
   logits, acts = experiment.apply(params, scaffold, batch, experiment.task.name)
   correct_BxT = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
   counted_B = (jnp.all(correct_BxT, axis=1) | with_unsolved).astype(jnp.float32)
   sums = {"counted": counted_B.sum()}
   for site in sites(experiment):
-    blocks = acts["decoder"]["blocks"]
-    values = jnp.stack([block[site][quantity] for block in blocks])
+    values = jnp.stack(
+      [block[f"{site}_attention"][quantity] for block in blocks(acts)]
+    )
     sums[site] = jnp.einsum(
       "nbhts,b->nhts", values, counted_B, precision="highest"
     )
@@ -238,9 +208,9 @@ def select_lines(
 
   A line is kept if its score exceeds a threshold under every condition and no
   field of the section (min_cells, reach, min_share) rules it out. On a grid
-  with a reach, kept lines to outputs are moved into layer 0, along with their
-  values, strengths and scores (`move_output_lines_to_first_layer`), unless the
-  last layer's lines are to serve all layers.
+  with a reach, kept lines to outputs are moved into layer 0
+  (`move_output_lines_to_first_layer`), unless the last layer's lines are to
+  serve all layers.
 
   Args:
     section: config.calibration.
@@ -309,17 +279,10 @@ def strongest_lines(
   """Returns the candidate lines of each attention site, and which are kept
   without a threshold on their scores.
 
-  Samples count even if the model does not solve them. Lengths beyond those of
-  training, which calibration refuses, become the longest of training; in a
-  ragged task () becomes it too. If then there is one natural width, or one
-  length of a ragged task, the next two that the model takes are added, unless
-  lengths are drawn as in training, because one cannot tell the two ends of an
-  operand apart. It is for tasks of one axis.
-
-  Args:
-    section: config.calibration.
-    model: a trained model.
-    num_samples: how many samples are drawn under each condition.
+  Samples count even if the model does not solve them, and lengths beyond those
+  of training become the longest of training. Where all are of one natural
+  width, at which the two ends of an operand cannot be told apart, the next two
+  that the model takes are added. It is for tasks of one axis.
   """
   experiment = model.experiment
   longest, is_ragged = experiment.train_length, experiment.task.ragged

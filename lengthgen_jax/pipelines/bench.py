@@ -156,7 +156,7 @@ def training_steps(
   return Case(
     "training step",
     step,
-    rounds * spec.steps_per_round,
+    rounds * spec.steps_per_cycle,
     rounds * rows,
     # The number of rounds is an argument, so that they are counted once.
     rounds * count_flops(step),

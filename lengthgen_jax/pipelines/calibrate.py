@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import time
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -21,17 +20,14 @@ from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Writes W/calibrate/bias.npz from a workdir's models; returns the exit code.
-
-  Args:
-    config: the config of the workdir.
-    folder: the workdir W, of --mode=train.
+  """Writes W/calibrate/bias.npz from the models of a workdir W of --mode=train;
+  returns the exit code.
 
   Raises:
     UsageError: nothing was trained there, it is a workdir of --mode=abc, its
       models cannot be calibrated, no seed interpolated, or no line passes.
   """
-  workdir.check_trained(config, folder)
+  workdir.stage_names(config, folder)  # fails if nothing was trained there
   check(
     not workdir.is_abc(folder),
     f"--workdir={folder}: --mode=abc calibrates by itself; name a workdir of"
@@ -39,9 +35,8 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   )
   trained_run = runs.make_run(config, folder)
   check_config(config, trained_run.experiment)
-  calibrate(
-    config, interpolating_models(config, trained_run), folder / "calibrate"
-  )
+  models = interpolating_models(config, trained_run)
+  calibrate(config, models, folder / "calibrate")
   print(f"bias: {workdir.bias_path(folder)}")
   return 0
 
@@ -155,27 +150,28 @@ def calibrate(
   Raises:
     UsageError: no line passes in any head of any seed.
   """
-  start = time.perf_counter()
   section, experiment = config.calibration, models[0].experiment
+  conditions = attention_statistics.conditions(section.lengths, experiment)
   # By site, the candidate lines, which are the same for all seeds.
   candidates: dict[str, Lines] = {}
   selections_by_seed, best_scores, mean_attention = {}, [], {}
   for model in models:
+    attention, solved = attention_statistics.collect(
+      section, model, conditions, section.samples
+    )
+    runs.print_note(
+      f"seed {model.seed}: collected {section.samples} samples at each of"
+      f" {len(conditions)} conditions, solved {min(solved):.1f} to"
+      f" {max(solved):.1f} %"
+    )
     selections = {}
-    for site, attention in _mean_attention(section, model).items():
+    for site, means in attention.items():
       candidates[site], selections[site] = attention_statistics.select_lines(
-        section, experiment.task, attention, site
+        section, experiment.task, means, site
       )
-      _print_lines(
-        section,
-        model,
-        site,
-        attention,
-        candidates[site],
-        selections[site],
-      )
+      _print_lines(section, model, site, candidates[site], selections[site])
       best_scores.append(selections[site].score.max())
-      mean_attention[f"{site}_{model.seed}"] = np.asarray(attention[-1].values)
+      mean_attention[f"{site}_{model.seed}"] = np.asarray(means[-1].values)
     # With "last", the last layer's lines are those of all layers.
     used = slice(-1, None) if section.layers == "last" else slice(None)
     if any(selection.keep[used].any() for selection in selections.values()):
@@ -207,7 +203,7 @@ def calibrate(
     "version": lengthgen_jax.__version__,
     "seeds": list(selections_by_seed),
     "sites": experiment.site_segments,
-    "conditions": attention_statistics.conditions(section.lengths, experiment),
+    "conditions": conditions,
     "calibration": json.loads(section.to_json_best_effort()),
   }
   if hosts.is_primary():
@@ -216,111 +212,40 @@ def calibrate(
     # The bias is written last, and atomically: if there is one, calibration is
     # done.
     file.save(folder / "bias.npz", bias, metadata)
-  seconds = time.perf_counter() - start
   runs.print_note(
-    f"calibrated {len(selections_by_seed)} of {len(models)} seeds in"
-    f" {seconds:.0f} s"
+    f"calibrated {len(selections_by_seed)} of {len(models)} seeds"
   )
-
-
-def _mean_attention(
-  section: ConfigDict, model: Model
-) -> dict[str, list[calibration.MeanAttention]]:
-  """Returns a model's mean attention under every condition, by site.
-
-  The mean is over the samples that the model solves. A note is printed that
-  says how many these are.
-  """
-  conditions = attention_statistics.conditions(
-    section.lengths, model.experiment
-  )
-  attention, solved_percentages = attention_statistics.collect(
-    section, model, conditions, section.samples
-  )
-  runs.print_note(
-    f"seed {model.seed}: collected {section.samples} samples at each of"
-    f" {len(conditions)} conditions, solved {min(solved_percentages):.1f} to"
-    f" {max(solved_percentages):.1f} %"
-  )
-  return attention
 
 
 def _print_lines(
   section: ConfigDict,
   model: Model,
   site: str,
-  attention: list[calibration.MeanAttention],
   lines: Lines,
   selection: calibration.Selection,
 ) -> None:
   """Prints a note for every head: its kept lines or, for a head without any,
-  what becomes of it (calibration.empty_heads) and by which rule."""
+  what becomes of it (calibration.empty_heads), and its best score."""
   unit = {"zscore": "z", "mass": "times random"}[section.rule]
+  kappa = "kappa_self" if site == "self" else "kappa"
   segments = model.experiment.site_segments[site]
-  within_reach = np.ones((2, len(lines.segment)), bool)
-  if section.reach:
-    largest = max(attention, key=lambda mean: mean.keys.num_tokens().item())
-    within_reach = calibration.within_reach(
-      lines, largest.keys, model.experiment.task, section.reach
-    )
   for layer, head in np.ndindex(selection.keep.shape[:2]):
-    of_head = calibration.Selection(
-      *(np.asarray(field)[layer, head] for field in selection)
+    keep, strength, score = (
+      np.asarray(x)[layer, head]
+      for x in (selection.keep, selection.strength, selection.score)
     )
-    descriptions = [
-      f"{lines.take(k).describe(segments)} ({of_head.strength[k]:.2f}, {unit}"
-      f" {of_head.score[k]:.1f})"
-      for k in np.argsort(-of_head.strength, kind="stable")
-      if of_head.keep[k]
-    ]
-    rule = rule_against(
-      section, site, unit, of_head, within_reach[min(layer, 1)]
+    text = "; ".join(
+      f"{lines.take(k).describe(segments)} ({strength[k]:.2f}, {unit}"
+      f" {score[k]:.1f})"
+      for k in np.argsort(-strength, kind="stable")
+      if keep[k]
     )
+    if not text:
+      text = f"{section.empty_heads}: the best {unit} is {score.max():.1f}"
+      if score.max() > section[kappa]:
+        text += ", but its line is ruled out by min_cells, reach or min_share"
+      else:
+        text += f", below calibration.{kappa}={section[kappa]}"
     runs.print_note(
-      f"seed {model.seed} {site} layer {layer} head {head}:"
-      f" {'; '.join(descriptions) or f'{section.empty_heads} by {rule}'}"
+      f"seed {model.seed} {site} layer {layer} head {head}: {text}"
     )
-
-
-def rule_against(
-  section: ConfigDict,
-  site: str,
-  unit: str,
-  of_head: calibration.Selection,
-  within_reach: np.ndarray,
-) -> str:
-  """Returns the field of config.calibration by which a head has no line, with
-  the figures that decided.
-
-  Args:
-    section: config.calibration.
-    site: the attention site.
-    unit: of scores, in words.
-    of_head: the Selection of the head, fields [C].
-    within_reach: [C] bool, whether calibration.reach allows the line.
-  """
-  field = "kappa_self" if site == "self" else "kappa"
-  score, kappa = of_head.score, section[field]
-  is_eligible = of_head.is_long & within_reach
-  passing = is_eligible & (score > kappa)
-  if passing.any():
-    share = of_head.strength[passing].sum()
-    if share < section.min_share:
-      return (
-        f"calibration.min_share={section.min_share} (its lines hold"
-        f" {share:.2f} of the attention)"
-      )
-    return f"calibration.reach={section.reach} (its lines are in layer 0)"
-  best = score[is_eligible].max(initial=-np.inf)
-  text = f"calibration.{field}={kappa} (best {unit} {best:.1f}"
-  for name, is_allowed in (
-    ("min_cells", of_head.is_long),
-    ("reach", within_reach),
-  ):
-    ruled_out = score[~is_allowed].max(initial=-np.inf)
-    if ruled_out > kappa:
-      text += (
-        f"; calibration.{name}={section[name]} rules out a line of {unit}"
-        f" {ruled_out:.1f}"
-      )
-  return f"{text})"

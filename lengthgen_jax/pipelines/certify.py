@@ -3,14 +3,13 @@ finds the shortest inputs on which it is wrong.
 
 Finitely many contexts decide that, all that its rows can see; proofs/checker.py
 tries them, and its word is the proof. Before that, lines that the model does
-not need are closed (pipelines/prune.py). W/certificate.json has a certificate
-for every seed.
+not need are closed (prune.py). W/certificate.json has a certificate for every
+seed.
 """
 
 import json
 import pathlib
 import sys
-import time
 from typing import Any
 
 import numpy as np
@@ -35,42 +34,30 @@ OPINION_CONTEXTS = 30_000  # that the program is tried on, at most
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Certifies a workdir's final model of every seed; returns the exit code."""
-  certify(workdir.trained_stages(config, folder)[-1], folder)
+  certify(workdir.load_trained(config, folder), folder)
   return 0
 
 
 @stopwatch.phase("certificate")
 def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
-  """Certifies the models of a stage, and writes a file, rows and a figure.
-
-  They are certificate.json, rows of results.jsonl and, if contexts of any seed
-  were tried, figures/margins.png. An existing certificate is reused if
-  `is_valid`.
+  """Certifies the models of a stage, which have all their lines, and writes
+  certificate.json, rows of results.jsonl and, if contexts of any seed were
+  tried, figures/margins.png.
 
   Returns:
     The certificate of each seed, {str(seed): certificate}.
 
   Raises:
-    UsageError: a model cannot be loaded; certificate.json or results.jsonl
-      cannot be read; or the checker and the program disagree about a model.
+    UsageError: a file cannot be read; or the checker and the program disagree
+      about a model.
   """
   path, certificates, rows = folder / workdir.CERTIFICATE, {}, []
   config, previous = stage.config, workdir.read_certificates(folder)
-  for model in stage.trained_models:
-    start, seed = time.perf_counter(), str(model.seed)
+  for model in stage.models:
+    seed = str(model.seed)
     result = previous.get(seed, {})
     if not is_valid(result, config, model):
-      reason = refusal(config, model)
-      result = (
-        certificate_of(config, model, reason)
-        if reason
-        else prune.certify_pruned(
-          config.prune,
-          model,
-          lambda pruned: certify_model(config, pruned),
-          lambda full: count_contexts(config, full),
-        )
-      )
+      result = new_certificate(config, model)
     pruned = prune.without_closed(config.prune, model, result)
     asked = result["value"] == 1 and config.certify.second_opinion
     if asked and "second_opinion" not in result:
@@ -78,21 +65,14 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
     certificates[seed] = result
     text = json.dumps(previous | certificates, indent=1) + "\n"
     records.write_text(path, text)
-    seconds = time.perf_counter() - start
-    print(f"seed {seed}: {result['verdict']}; {seconds:.0f} s", flush=True)
+    print(f"seed {seed}: {result['verdict']}", flush=True)
     if opinion := result.get("second_opinion"):
       print(
         f"seed {seed}: the program itself is right on inputs with"
         f" {opinion['contexts']:,} of these contexts, smallest margin"
         f" {opinion['margin']:.4g}"
       )
-    rows.append(
-      evaluate.row_conditions(stage, pruned)
-      | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
-      | {"metric": "certified", "value": result["value"]}
-      | {"n": result["contexts"], "reason": result["verdict"]}
-      | {name: result[name] for name in ("margin", "rounding")}
-    )
+    rows.append(evaluate.certified_row(stage, pruned, result))
   records.merge(folder / "results.jsonl", rows)
   print(f"certificate: {path}")
   histograms = {
@@ -105,7 +85,7 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
       histograms,
       EDGES,
       folder / "figures" / "margins.png",
-      f"{stage.config.task}: margins of the contexts that were tried",
+      f"{config.task}: margins of the contexts that were tried",
     )
     print(f"figure: {figure}")
   return certificates
@@ -120,6 +100,19 @@ def is_valid(previous: dict, config: ConfigDict, model: Model) -> bool:
     and previous["value"] is not None
     and prune.is_pruned_as_asked(config.prune, previous)
     and (previous["complete"] or not config.certify.exhaustive)
+  )
+
+
+def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
+  """Returns the certificate of a model with all its lines, which is pruned
+  before that."""
+  if reason := refusal(config, model):
+    return certificate_of(model, f"not proved: {reason}")
+  return prune.certify_pruned(
+    config.prune,
+    model,
+    lambda pruned: certify_model(config, pruned),
+    lambda full: count_contexts(config, full),
   )
 
 
@@ -144,14 +137,12 @@ def exported(config: ConfigDict, model: Model) -> tuple[dict, dict, dict]:
   return arrays, card["config"], card["table"]
 
 
-def certificate_of(
-  config: ConfigDict, model: Model, reason: str = ""
-) -> dict[str, Any]:
-  """Returns the certificate of a model that the checker refuses for a reason,
-  whose fields others replace."""
+def certificate_of(model: Model, verdict: str) -> dict[str, Any]:
+  """Returns the certificate of a model of which nothing was tried, with all
+  fields that certificates have."""
   return {
     "value": None,  # 1: right, 0: wrong
-    "verdict": f"not proved: {reason}",
+    "verdict": verdict,
     "contexts": 0,
     "complete": True,  # whether all contexts were tried
     "margin": None,
@@ -187,14 +178,14 @@ def certify_model(config: ConfigDict, model: Model) -> dict[str, Any]:
   with bar:
     proof = checker.prove(*exported_model, int(section.max_contexts), progress)
   verdict, text = proof.pop("verdict"), str(proof.pop("text"))
-  result = certificate_of(config, model) | proof
+  details = text.partition(": ")[2]
+  result = certificate_of(model, f"not proved: {details}") | proof
   result["histogram"] = histogram.tolist()
   if verdict == "proved":
-    text = text.replace("proved:", "right for every length:")
+    text = f"right for every length: {details}"
     return result | {"value": 1, "verdict": text}
   if verdict == "refused":
-    text = text.replace("refused:", "not proved:")
-    return result | {"verdict": text, "complete": False}
+    return result | {"complete": False}
   search = Search(model, *exported_model)
   found = search.find_wrong(np.random.default_rng(0), section.exhaustive)
   result |= {

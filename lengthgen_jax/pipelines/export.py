@@ -42,8 +42,7 @@ def run(
     config: the config of the workdir.
     folder: the workdir.
     path: FOLDER/NAME; the files are FOLDER/NAME.npz and FOLDER/NAME.json.
-    seed: the seed; None chooses the model that is proved with the largest
-      margin, and if none is proved the best by validation.
+    seed: as in `choose`.
 
   Raises:
     UsageError: the target does not end in a name; nothing was trained there, or
@@ -58,16 +57,14 @@ def run(
     f"--export_to={path}: end with the name of the model, without .npz or"
     " .json, like FOLDER/addition",
   )
-  stage = workdir.trained_stages(config, folder)[-1]
-  models = stage.models
-  certificates = workdir.valid_certificates(models, folder)
-  model = choose(models, certificates, seed)
+  stage = workdir.load_stage(config, folder)
+  model = choose(stage.models, stage.certificates, seed)
   check(not model.diverged, f"seed {model.seed} diverged: choose another")
   with file_errors(f"{folder / workdir.ORIGIN}: cannot be read"):
     origin = json.loads((folder / workdir.ORIGIN).read_text(encoding="utf-8"))
   results = records.read_results(folder / "results.jsonl")
   card, arrays = exported_model(stage.config, model)
-  certificate = certificates.get(model.seed)
+  certificate = stage.certificates.get(model.seed)
   if certificate is not None:
     certificate = {
       name: value
@@ -93,10 +90,8 @@ def run(
 def exported_model(
   config: ConfigDict, model: Model
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-  """Returns the card of a model so far, and the arrays of its file.
-
-  The card has "task", "family", "config" and "table" alone. The arrays lack
-  the output heads of hints.
+  """Returns the card of a model so far ("task", "family", "config" and
+  "table"), and the arrays of its file, without the output heads of hints.
 
   Args:
     config: the config of the stage that trained the model.
@@ -126,22 +121,18 @@ def exported_model(
 def choose(
   models: list[Model], certificates: dict[int, dict], seed: int | None
 ) -> Model:
-  """Returns the model to export.
-
-  Args:
-    models: one model of each seed.
-    certificates: {seed: certificate} of the seeds that have one.
-    seed: as in `run`.
+  """Returns the model of a seed or, of None, the one that is proved with the
+  largest margin; if none is proved, the best by validation.
 
   Raises:
     UsageError: there is no model of this seed.
   """
   by_seed = {model.seed: model for model in models}
+  check(
+    seed is None or seed in by_seed,
+    f"--seed={seed}: the workdir has {', '.join(map(str, by_seed))}",
+  )
   if seed is not None:
-    check(
-      seed in by_seed,
-      f"--seed={seed}: the workdir has {', '.join(map(str, by_seed))}",
-    )
     return by_seed[seed]
   margins = {
     seed: certificate["margin"]
@@ -149,22 +140,15 @@ def choose(
     if certificate["value"] == 1
   }
   if margins:
-    return by_seed[max(margins, key=lambda seed: margins[seed])]
+    return by_seed[max(margins, key=margins.__getitem__)]
   runs.print_note("no seed is proved: the best one by validation is exported")
   return best(models)
 
 
 def config_of(config: ConfigDict, seed: int) -> ConfigDict:
-  """Returns the config of an exported model.
-
-  Args:
-    config: the config of the stage that trained it.
-    seed: its only seed.
-
-  Returns:
-    A config without hints, so that the model has no output heads of theirs. Its
-    bias.file is empty: the file of the model has its bias.
-  """
+  """Returns the config of an exported model, from that of the stage that
+  trained it: without hints, so that it has no output heads of theirs, and with
+  an empty bias.file, because the file of the model has its bias."""
   config = copy.deepcopy(config)
   has_bias = config.bias.kind != "none"
   changes = {
@@ -180,12 +164,8 @@ def config_of(config: ConfigDict, seed: int) -> ConfigDict:
 
 
 def used_params(params: dict, experiment: Experiment) -> dict:
-  """Returns those parameters that an experiment has, as float32 arrays.
-
-  Args:
-    params: the parameters of a model, which may have further output heads, and
-      further rows of the segment embedding.
-    experiment: the experiment of the exported model.
+  """Returns those parameters that an experiment has, as float32 arrays: a model
+  with hints has further output heads, and rows of the segment embedding.
 
   Raises:
     UsageError: they are of another dtype.
@@ -221,13 +201,8 @@ def bias_arrays(model: Model) -> dict[str, Any]:
 
 
 def data_sheet(stage: workdir.Stage, model: Model, rows: list[dict]) -> dict:
-  """Returns what a card says of a model's training and of its tests.
-
-  Args:
-    stage: the stage that trained it.
-    model: the model.
-    rows: the rows of the workdir's results.jsonl.
-  """
+  """Returns what a card says of a model's training and of its tests, from the
+  rows of the workdir's results.jsonl."""
   conditions = evaluate.row_conditions(stage, model)
   names = "config_hash", "stage", "seed", "step", "checkpoint", "stopped_at"
   tests = [

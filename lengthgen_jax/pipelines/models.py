@@ -27,11 +27,8 @@ def table(cards: list[dict]) -> str:
 
 
 def proof(card: dict) -> str:
-  """Returns how it is known that a model is right at every length.
-
-  That is "∀" if it is proved, and else "measured"; or that the certificate is
-  of another model.
-  """
+  """Returns how it is known that a model is right at every length: "∀" if it is
+  proved, "measured", or that the certificate is of another model."""
   if card["certificate"] == files.OTHER_MODEL:
     return files.OTHER_MODEL["verdict"]
   is_proved = card["certificate"] and card["certificate"]["value"] == 1

@@ -15,12 +15,8 @@ from lengthgen_jax.pipelines import runs, workdir
 def run(
   config: ConfigDict, folder: pathlib.Path, source: pathlib.Path | None
 ) -> int:
-  """Answers input texts, one a line, with the seed that is best by validation.
-
-  Args:
-    config: the config of the workdir, or of a pretrained model.
-    folder: the workdir.
-    source: the path of a file of inputs; None for standard input.
+  """Answers input texts, one a line of a file, or of standard input for None,
+  with the seed that is best by validation.
 
   Returns:
     The exit code: 1 if an input has no answer, else 0.
@@ -33,7 +29,7 @@ def run(
     source or sys.stdin,
     "standard input is closed: name a file of inputs with --input",
   )
-  model = best(workdir.final_models(config, folder))
+  model = best(workdir.load_stage(config, folder).models)
   runs.print_note(
     f"answering with seed {model.seed}, step {model.step}"
     f" (best validation EM {100 * model.em:.1f} %)"
@@ -48,11 +44,11 @@ def run(
 
 
 def answer_all(model: Model, source: TextIO, scratchpad: bool = False) -> int:
-  """Prints the answer to every line of `source`, or "error: " and the reason.
+  """Prints the answer to every line of `source`, or "error: " and the reason;
+  returns 1 if any is an error, else 0.
 
   A terminal is answered line by line, anything else as a whole. With
-  `scratchpad`, intermediate results precede each answer. Returns 1 if any
-  answer is an error, else 0.
+  `scratchpad`, intermediate results precede each answer.
   """
   failed = False
   groups = ([line] for line in source) if source.isatty() else [list(source)]

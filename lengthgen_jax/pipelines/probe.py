@@ -11,8 +11,7 @@ import dataclasses
 import html
 import pathlib
 import re
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -23,7 +22,6 @@ from lengthgen_jax.errors import UsageError, check, check_choice
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.pipelines import (
-  attention_statistics,
   evaluate,
   run_figures,
   runs,
@@ -47,25 +45,16 @@ MAX_TOKENS = 200  # of the longest sequence that is drawn
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Probes the models of a workdir's stage; returns the exit code, 0.
 
-  It adds rows to probes.jsonl and draws figures; with probe.activations it
-  writes activations.npz, and with probe.retrain it trains in a folder
-  "without", in that of the stage's training.
-
-  Args:
-    config: the config of the workdir; its section `probe` says which stage, and
-      what is measured, drawn and saved.
-    folder: the workdir.
+  With probe.activations it also writes activations.npz, and with probe.retrain
+  it trains in a folder "without", in that of the stage's training.
 
   Raises:
     UsageError: nothing was trained there, or a field of probe is not valid for
       the models.
   """
-  stages = {
-    stage.name: stage for stage in workdir.trained_stages(config, folder)
-  }
-  stage_name = config.probe.stage or list(stages)[-1]
-  check_choice("probe.stage", stage_name, stages)
-  stage = stages[stage_name]
+  names = workdir.stage_names(config, folder)
+  check_choice("probe.stage", config.probe.stage or names[-1], names)
+  stage = workdir.load_stage(config, folder, config.probe.stage)
   section, models = stage.config.probe, stage.models
   model = best(models)
   probes = select(section.only, model, "probe.only", PROBES)
@@ -79,25 +68,28 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   ]
   if section.retrain:
     conditions = _conditions(stage, model, _causal_length(section, model))
-    for mean in retrained(stage.runs[0], model, stage.config):
+    for mean in retrained(stage.run, model, stage.config):
       rows.append(conditions | _row("retrained_without_line", mean))
   records.merge(folder / "probes.jsonl", rows)
   text = summary(rows)
   print("\n".join(text))
   runs.print_note(f"drawing {', '.join(drawn)}")
-  data = FigureData(
-    inputs, rows, model.seed, _labels(section, model), _logs(stages.values())
-  )
+  logs = {}  # of the stages that probes watched
+  for name in names:
+    log_folder = workdir.training_folder(folder, name)
+    if watched := records.read(log_folder / WATCHED):
+      logs[name] = records.read(log_folder / "metrics.jsonl"), watched
+  data = FigureData(inputs, rows, model.seed, _labels(section, model), logs)
   figure_folder = folder / "figures" / "probes"
   if workdir.is_abc(folder):
-    figure_folder /= stage_name
+    figure_folder /= stage.name
   paths = [
     save(figure, figure_folder / f"{name}.png")
     for entry in drawn.values()
     for name, figure in entry.draw(data)
   ]
   title = (
-    f"{stage.config.task}, {stage.config.method} ({stage_name}),"
+    f"{stage.config.task}, {stage.config.method} ({stage.name}),"
     f" seed {model.seed}, step {model.step}"
   )
   page = [
@@ -191,12 +183,6 @@ def _rows(
   lengths = lengths or [model.experiment.train_length]
   plan = [(length, True) for length in lengths]
   plan.append((_causal_length(section, model), False))
-  scored_lines = partial(
-    attention_statistics.strongest_lines,
-    config.calibration,
-    model,
-    section.samples,
-  )
   for length, by_length in plan:
     selected = {
       name: probe
@@ -214,7 +200,7 @@ def _rows(
       section.samples,
       seed=config.eval.seed,
       exact=not by_length,
-      scored_lines=scored_lines,
+      calibration=config.calibration,
     )
     conditions = _conditions(stage, model, length)
     for name, means in measure(selected, batches).items():
@@ -236,10 +222,7 @@ def _row(metric: str, mean: Mean) -> dict:
 
 def _labels(section: ConfigDict, model: Model) -> dict[str, list[str]]:
   """Returns a label for each position of the decoder's "inputs", of the scored
-  "outputs", and of the "source" if there is one.
-
-  The positions are those of inputs of interventions (`_causal_length`).
-  """
+  "outputs", and of the "source" if there is one, of interventions' inputs."""
   length = _causal_length(section, model)
   batch = next(observations(model, length, section.samples)).batch
   by_site = run_figures.labels_by_site(model.experiment.task, batch)
@@ -253,27 +236,14 @@ def _labels(section: ConfigDict, model: Model) -> dict[str, list[str]]:
   return labels
 
 
-def _logs(
-  stages: Iterable[workdir.Stage],
-) -> dict[str, tuple[list[dict], list[dict]]]:
-  """Returns (rows of metrics.jsonl, rows of probes) of the last training run of
-  each stage, by stage, if probes watched that run."""
-  logs = {}
-  for stage in stages:
-    folder = stage.runs[-1].folder
-    rows = records.read(folder / WATCHED)
-    if rows:
-      logs[stage.name] = records.read(folder / "metrics.jsonl"), rows
-  return logs
-
-
 # Trained again without a line.
 
 
 def retrained(
   run: loop.Run, model: Model, config: ConfigDict
 ) -> Iterator[Mean]:
-  """Trains a model again without each line, and measures its exact match.
+  """Trains a model again without each line, and yields means of exact match,
+  whose `part` and `line` say what was left out.
 
   A model that fails when a line is taken from it might have learned to do
   without that line if it had been trained so. The line is left out of every
@@ -285,9 +255,6 @@ def retrained(
       finetuning are not.
     model: a trained model whose bias is lines.
     config: the whole config of the model.
-
-  Yields:
-    Means of exact match, whose `part` and `line` say what was left out.
   """
   length = _causal_length(config.probe, model)
   scaffold = jax.tree.map(lambda x: np.asarray(x)[None], model.scaffold)

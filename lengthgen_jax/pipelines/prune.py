@@ -58,20 +58,18 @@ def certify_pruned(
   certify: Callable[[Model], dict],
   count: Callable[[Model], str],
 ) -> dict:
-  """Returns the certificate of a model without the lines that it does not need.
+  """Returns the certificate of a model without the lines that it does not need,
+  with the field RECORD if section.enabled is set.
 
-  Notes say how many lines are closed, and how many contexts that saves; or that
-  a model that is wrong with all its lines is not pruned; or that the
-  certificate found a model wrong without some lines, which are open again.
+  Notes say how many lines are closed, and how many contexts that saves; that a
+  model that is wrong with all its lines is not pruned; or that the certificate
+  found a model wrong without some lines, which are open again.
 
   Args:
     section: config.prune.
     model: the model with all lines.
     certify: function of a model that returns its certificate.
     count: function of a model that says how many contexts it has.
-
-  Returns:
-    The certificate, with the field RECORD if section.enabled is set.
   """
   if not section.enabled:
     return certify(model)
@@ -135,16 +133,9 @@ def _without(model: Model, closed: Sequence[Entry]) -> Model:
 def _prune(
   section: ConfigDict, model: Model, texts: Sequence[str], keep_all: bool
 ) -> tuple[list[Entry], tuple[float, float]]:
-  """Returns the lines that a model does not need, and the smallest margin with
-  all lines and without these.
-
-  Args:
-    section: config.prune.
-    model: the model with all lines.
-    texts: inputs on which the pruned model must be right, besides held-out
-      examples.
-    keep_all: whether no line is closed.
-  """
+  """Returns the lines that a model does not need, none if `keep_all`, and the
+  smallest margin with all lines and without these, on held-out examples and
+  `texts`."""
   batches = [*_typed(model, texts), *_held_out(model.experiment, model.seed)]
   smallest_in = lambda model: (
     float(model.margins(batch).min()) for batch in batches

@@ -17,7 +17,6 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from lengthgen_jax.errors import UsageError, check, file_errors
-from lengthgen_jax.pretrained import files as pretrained
 from lengthgen_jax.results import figures, html_report, records, tables
 from lengthgen_jax.results.records import of_metric
 
@@ -28,13 +27,8 @@ def run(
   config: ConfigDict | None, workdir: pathlib.Path, *selection: Any
 ) -> int:
   """Writes the report of all results below a folder, and prints its tables;
-  returns the exit code.
-
-  Args:
-    config: not used, since every run has its own; None if there is none.
-    workdir: the folder, of one run or of many.
-    *selection: the metric, tasks and lengths of `write_report`.
-  """
+  returns the exit code. The config is not used, since every run has its own,
+  and the selection is that of `write_report`."""
   del config
   print(write_report(workdir, *selection))
   print(f"page: {workdir / 'report.html'}")
@@ -47,29 +41,20 @@ def write_report(
   tasks: Sequence[str] = (),
   lengths: Sequence[str] = (),
 ) -> str:
-  """Writes the report of all results below a folder.
+  """Writes the report of all results below a folder; returns what report.md
+  has: the tables, and what is missing.
 
   Args:
     root: the folder.
     metric: one of METRICS; None for all.
     tasks, lengths: those that the report has, () for all.
 
-  Returns:
-    What report.md has: the tables, and what is missing.
-
   Raises:
     UsageError: there is nothing to report, `metric`, `tasks` or `lengths` name
-      what was not measured, a file cannot be read or is of another version,
-      results.jsonl has no config.json beside it, or the folder cannot be
-      written.
+      what was not measured, a file cannot be read or is of another version, or
+      the folder cannot be written.
   """
   rows, configs = read_runs(root)
-  unproved = [name for name in configs if is_of_other_model(configs[name])]
-  rows = [
-    row
-    for row in rows
-    if row["metric"] != "certified" or row["run"] not in unproved
-  ]
   check(
     of_metric(rows, "em"),
     f"--workdir={root}: no results.jsonl with exact match below it",
@@ -103,12 +88,9 @@ def write_report(
 
 
 def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
-  """Reads the results and the configs of all runs below a folder.
-
-  Returns:
-    The rows, with the path of their run below `root` as the field "run" ("."
-    for `root` itself); and {run: config}, which has the runs without results
-    too.
+  """Returns the rows of all runs below a folder, with the path of their run as
+  the field "run" ("." for the folder itself); and {run: config}, which has the
+  runs without results too.
 
   Raises:
     UsageError: a file cannot be read or is of another version, or a
@@ -133,17 +115,6 @@ def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
   return rows, configs
 
 
-def is_of_other_model(config: dict) -> bool:
-  """Returns whether a run is that of a pretrained model, with a card whose
-  certificate is of another one."""
-  try:
-    model = config.get("pretrained")
-    card = pretrained.read(model)[0] if model else {}
-  except UsageError:  # it was moved, or replaced by what is no model
-    return False
-  return card.get("certificate") == pretrained.OTHER_MODEL
-
-
 def seeds_and_lengths(config: dict) -> tuple[set[int], set[int]]:
   """Returns the seeds and the test lengths of a saved config."""
   lengths = config.get("eval", {}).get("lengths", ())
@@ -160,15 +131,17 @@ def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
       messages.append(f"{name} has no results yet")
       continue
     seeds, lengths = seeds_and_lengths(config)
-    stages = sorted({row["stage"] for row in run_rows})
-    lacking = [
-      (f"{name} ({x}) lacks seeds", seeds, "seed", {"stage": x}) for x in stages
+    gaps = {}
+    for stage in sorted({row["stage"] for row in run_rows}):
+      found = {row["seed"] for row in run_rows if row["stage"] == stage}
+      gaps[f"{name} ({stage}) lacks seeds"] = seeds - found
+    found = {row["length"] for row in run_rows}
+    gaps[f"{name} lacks lengths"] = lengths - found
+    messages += [
+      f"{text} {', '.join(map(str, sorted(gap)))}"
+      for text, gap in gaps.items()
+      if gap
     ]
-    lacking.append((f"{name} lacks lengths", lengths, "length", {}))
-    for text, wanted, field, where in lacking:
-      found = {row[field] for row in run_rows if where.items() <= row.items()}
-      if gaps := sorted(wanted - found):
-        messages.append(f"{text} {', '.join(map(str, gaps))}")
   return messages
 
 
@@ -253,9 +226,9 @@ def with_labels(
     return rows
   with file_errors(f"{path}: cannot be read"):
     labels = json.loads(path.read_text(encoding="utf-8"))
-  texts = isinstance(labels, dict) and [*labels.values()]
+  texts = labels.values() if isinstance(labels, dict) else [labels]
   check(
-    texts is not False and all(isinstance(x, str) for x in texts),
+    all(isinstance(text, str) for text in texts),
     f'{path}: must be like {{"RUN": "label"}}',
   )
   for name in labels:

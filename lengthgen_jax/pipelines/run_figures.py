@@ -1,4 +1,4 @@
-"""Figures of a run, its biases and attention; and how long it trained."""
+"""Figures of a run's biases and attention."""
 
 import pathlib
 from typing import NamedTuple
@@ -12,68 +12,17 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import attention_statistics, runs
 from lengthgen_jax.probes import figures
 from lengthgen_jax.probes.activations import Observation
-from lengthgen_jax.results import records
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
-from lengthgen_jax.training import loop
-
-
-def training_seconds(log: pathlib.Path) -> float:
-  """Returns the seconds that the chunks of a training took, with validation.
-
-  The compilation of their program counts, and steps that were done again after
-  an interruption count once.
-
-  Args:
-    log: the path of the training's metrics.jsonl.
-  """
-  seconds_by_step = {row["step"]: row["seconds"] for row in records.read(log)}
-  return sum(seconds_by_step.values())
-
-
-def training_times(folder: pathlib.Path) -> str:
-  """Returns a line on how many seconds both trainings of --mode=abc took, for
-  all seeds together, and their ratio.
-
-  Args:
-    folder: the workdir.
-  """
-  interpolation, retraining = (
-    training_seconds(folder / stage / "metrics.jsonl")
-    for stage in ("interpolate", "retrain")
-  )
-  text = (
-    f"training: interpolation {interpolation:.0f} s, retraining"
-    f" {retraining:.0f} s"
-  )
-  if not interpolation:  # its metrics.jsonl is gone
-    return text
-  return f"{text} ({retraining / interpolation:.2f} times that)"
-
-
-# Biases and attention.
 
 
 def draw_calibration(
-  config: ConfigDict,
-  folder: pathlib.Path,
-  interpolation: loop.Run,
-  model: Model,
+  config: ConfigDict, folder: pathlib.Path, model: Model
 ) -> list[pathlib.Path]:
-  """Draws the calibrated biases, the mean attention and one input's attention.
-
-  Biases and mean attention are those of the first retrained seed; the input's
-  attention is that of the first vanilla one, in its last decoder layer.
-
-  Args:
-    config: the config of the workdir.
-    folder: the workdir.
-    interpolation: the training of the vanilla models.
-    model: the first retrained seed's.
-
-  Returns:
-    The paths of the figures.
-  """
+  """Draws the calibrated biases and the mean attention of the first retrained
+  seed, `model`, and the attention of the first vanilla one to one input, in its
+  last decoder layer; returns the paths. The config is that of the workdir."""
+  interpolation = runs.make_run(config, folder / "interpolate")
   experiment, section = interpolation.experiment, config.calibration
   *_, condition = attention_statistics.conditions(section.lengths, experiment)
   batch = attention_statistics.sample_batch(
@@ -104,16 +53,8 @@ def draw_calibration(
 
 
 def draw_window(model: Model, folder: pathlib.Path) -> list[pathlib.Path]:
-  """Draws the bias of a windowed model (ABS paper, figure 3) at the longest
-  length of its training.
-
-  Args:
-    model: a trained model with a window as its bias, of a task with one axis.
-    folder: the workdir, which has the figures in its folder `figures`.
-
-  Returns:
-    The paths of the figures, one for each decoder site with a bias.
-  """
+  """Draws the bias of a model with a window at the longest length of its
+  training (ABS paper, figure 3); returns the paths."""
   experiment, length = model.experiment, model.experiment.train_length
   width, units = experiment.test_width(length), experiment.task.units(length)
   condition = attention_statistics.Condition(width, units)

@@ -1,7 +1,9 @@
-"""The run that a config describes, and the models that it trained."""
+"""The runs that a config describes, and the models that they trained."""
 
+import collections
 import dataclasses
 import itertools
+import json
 import pathlib
 import sys
 from functools import partial
@@ -23,6 +25,8 @@ from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import loop, mesh, optimizer
 
+TRAINING_INPUTS = "inputs.json"  # of a round of finetuning, by seed
+
 
 def print_note(line: str) -> None:
   """Prints a line on the first host's standard error, above a progress bar."""
@@ -30,20 +34,12 @@ def print_note(line: str) -> None:
     tqdm.write(line, file=sys.stderr)
 
 
-def make_run(
-  config: ConfigDict, folder: pathlib.Path, scaffold: dict | None = None
-) -> loop.Run:
-  """Returns the run that a config describes; it neither reads nor writes its
-  folder.
-
-  With model.dtype=float64 in any stage, JAX's 64-bit types are enabled for the
-  whole process; other stages keep their own dtype.
+def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
+  """Returns the run that a config describes, without a look at its folder.
 
   Args:
     config: a whole config.
     folder: where the checkpoints and logs of the run are or will be.
-    scaffold: the bias by attention site, [seeds or 1, ...]; None for the one
-      that the config describes.
 
   Raises:
     UsageError: a field is not valid, or the bias does not fit the model.
@@ -51,8 +47,7 @@ def make_run(
   if "float64" in (config.model.dtype, config.retrain.model.get("dtype")):
     jax.config.update("jax_enable_x64", True)  # for all stages of the process
   experiment = build.build(config)
-  if scaffold is None:
-    scaffold = build.make_scaffold(config, experiment)
+  scaffold = build.make_scaffold(config, experiment)
   _check_scaffold(experiment, scaffold, config.eval)
   return loop.Run(
     experiment=experiment,
@@ -73,9 +68,8 @@ def make_run(
 def _check_scaffold(
   experiment: Experiment, scaffold: dict, section: ConfigDict
 ) -> None:
-  """Raises UsageError if a scaffold lets rows attend to later outputs (and
-  bias.allow_leak is not set), or if it is too small for training or for a test
-  that config.eval, `section`, asks for."""
+  """Raises UsageError if a scaffold shows rows later outputs without
+  bias.allow_leak, or is too small for training or a test of config.eval."""
   if "self" in scaffold and not experiment.bias.allow_leak:
     leak = scaffold["self"].first_leak()
     if leak is not None:
@@ -99,30 +93,88 @@ def _check_scaffold(
       experiment.check_scaffold(width, scaffold)
 
 
+def finetuning_run(
+  section: ConfigDict, run: loop.Run, folder: pathlib.Path
+) -> loop.Run:
+  """Returns the run of a round of finetuning, of the seeds in its file
+  TRAINING_INPUTS, from which a share of the main task's examples is drawn.
+
+  Args:
+    section: config.finetune.
+    run: the training before the first round.
+    folder: of the round, finetune_N; its file TRAINING_INPUTS is
+      {str(seed): {"failing": texts, "thin": texts}}.
+  """
+  text = (folder / TRAINING_INPUTS).read_text(encoding="utf-8")
+  inputs = {int(seed): texts for seed, texts in json.loads(text).items()}
+  seeds, texts = tuple(inputs), []
+  for of_seed in inputs.values():
+    failing, thin = of_seed["failing"], of_seed["thin"]
+    # Those that fail are repeated, so that they are about as many as those with
+    # thin margins.
+    repeats = max(len(thin) // max(len(failing), 1), 1)
+    texts.append(failing * repeats + thin)
+  counts, task = list(map(len, texts)), run.experiment.task
+  # There is one bucket at most (finetune.check_config).
+  longest = int(np.max(run.experiment.data[0].bound(0)))
+  shape = len(seeds), max(counts), task.operands
+  lengths = np.zeros(shape, np.int32)
+  items = np.zeros((*shape, longest), np.int32)
+  for r, of_seed in enumerate(texts):
+    for i, text in enumerate(of_seed):
+      parsed, lengths[r, i] = task.parse(text)
+      items[r, i, :, : np.shape(parsed)[-1]] = parsed
+  number = int(folder.name.partition("_")[2])
+  learning_rate = section.learning_rate * section.rate_decay ** (number - 1)
+  indices = [run.seeds.index(seed) for seed in seeds]
+  return dataclasses.replace(
+    run,
+    seeds=seeds,
+    scaffold=jax.tree.map(
+      lambda x: x[indices] if len(x) > 1 else x, run.scaffold
+    ),
+    folder=folder,
+    replay={
+      "items": items,
+      "lengths": lengths,
+      "count": np.array(counts, np.int32),
+    },
+    train=dataclasses.replace(
+      run.train,
+      steps=section.steps,
+      learning_rate=learning_rate,
+      adam_learning_rate=run.train.adam_learning_rate
+      * (learning_rate / run.train.learning_rate),
+      replay_share=section.share,
+      warmup_steps=min(20, section.steps),
+      restarts=0,
+      target_exact_match=2.0,  # never reached, so that all steps are taken
+    ),
+    mesh=run.mesh.for_seeds(len(seeds), run.train.batch_size),
+  )
+
+
 def print_closed_rows(run: loop.Run) -> None:
-  """Prints a note for each decoder site at which some scored rows of the run's
-  scaffold have all keys closed at the last width of training; all seeds, layers
-  and heads count."""
+  """Prints a note for each decoder site at which scored rows have all keys
+  closed at the last width of training; all seeds, layers and heads count."""
   experiment, scaffold = run.experiment, run.scaffold
   if not scaffold:
     return
-  num_seeds = max(len(jax.tree.leaves(tree)[0]) for tree in scaffold.values())
   longest = dataset.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
   batch = experiment.sample(
     jax.random.key(0), experiment.task.name, longest, experiment.num_widths - 1
   )
   scored_T = np.asarray(batch.weight[0]) > 0
-  closed_masks = [
-    _closed_rows(experiment, lines.of_seed(scaffold, index), batch)
-    for index in range(num_seeds)
-  ]
-  for site in sorted(closed_masks[0]):
-    closed_count = sum(
-      int(mask[site][..., scored_T].sum()) for mask in closed_masks
-    )
-    if closed_count:
+  counts = collections.Counter()
+  num_seeds = max(len(jax.tree.leaves(site)[0]) for site in scaffold.values())
+  for index in range(num_seeds):
+    of_seed = lines.of_seed(scaffold, index)
+    for site, closed in _closed_rows(experiment, of_seed, batch).items():
+      counts[site] += int(closed[..., scored_T].sum())
+  for site, count in sorted(counts.items()):
+    if count:
       print_note(
-        f"bias: {closed_count} rows of {site}-attention have nothing open, of"
+        f"bias: {count} rows of {site}-attention have nothing open, of"
         f" {int(scored_T.sum())} in each head; their context vector is zero"
       )
 
@@ -141,7 +193,7 @@ def _closed_rows(
 
 
 def load(run: loop.Run, checkpoint: str) -> list[trained.Model]:
-  """Loads the models of a trained run, one of each seed.
+  """Returns the models of a trained run, one of each seed.
 
   Args:
     run: the run.

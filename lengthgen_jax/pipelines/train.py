@@ -39,31 +39,15 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 def initial_parameters(
   config: ConfigDict, training_run: loop.Run
 ) -> list | None:
-  """Returns the parameters that each seed starts from.
-
-  Returns:
-    A pytree for each seed; None if every seed draws random parameters.
-
-  Raises:
-    UsageError: the model cannot have the parameters that config.initial names.
-  """
+  """Returns the parameters that each seed starts from, those of config.initial
+  plus normal noise; None if every seed draws random ones."""
   section = config.initial
   if section.kind == "random":
     return None
   params = weights.parameters(
     training_run.experiment, section.longest, section.copies
   )
-  return [add_noise(params, seed, section.noise) for seed in training_run.seeds]
-
-
-def add_noise(params: dict, seed: int, noise: float) -> dict:
-  """Returns parameters plus normal noise.
-
-  Args:
-    params: a pytree of parameters.
-    seed: the seed of the run, from which the noise is drawn.
-    noise: the standard deviation.
-  """
   flat, unravel = ravel_pytree(params)
-  key = rng.stream(seed, "init")
-  return unravel(flat + noise * jax.random.normal(key, flat.shape))
+  keys = [rng.stream(seed, "init") for seed in training_run.seeds]
+  noise = [section.noise * jax.random.normal(key, flat.shape) for key in keys]
+  return [unravel(flat + x) for x in noise]

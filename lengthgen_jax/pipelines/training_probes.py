@@ -12,9 +12,9 @@ from ml_collections import ConfigDict
 from lengthgen_jax import rng
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.errors import check
-from lengthgen_jax.evaluation.trained import Model, models
+from lengthgen_jax.evaluation.trained import Model, attention_bytes, models
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines import attention_statistics
+from lengthgen_jax.pipelines.attention_statistics import strongest_lines
 from lengthgen_jax.probes.activations import Observation
 from lengthgen_jax.probes.registry import PROBES, measure
 from lengthgen_jax.training import loop
@@ -30,7 +30,7 @@ def observations(
   seed: int = 0,
   first: int = 0,
   exact: bool = True,
-  scored_lines: Callable[[], dict] = dict,
+  calibration: ConfigDict | None = None,
 ) -> Iterator[Observation]:
   """Yields observations of a model on random inputs of its task's first test
   set, in as many batches as memory requires.
@@ -43,19 +43,21 @@ def observations(
     first: the index of the first input.
     exact: whether batches are padded to exactly this length; otherwise one
       compiled program serves several lengths.
-    scored_lines: see Observation.
+    calibration: config.calibration, by which probes find the strongest lines of
+      the model's attention.
 
   Raises:
     UsageError: the model takes no inputs of this length.
   """
+  scored_lines = dict
+  if calibration is not None:
+    scored_lines = partial(strongest_lines, calibration, model, samples)
   experiment, task = model.experiment, model.experiment.task
   width, units = experiment.test_width(length), task.units(length)
   experiment.check_scaffold(width, model.scaffold)
   longest = width if exact else experiment.bound(width, model.scaffold)
-  config = experiment.model.config
-  sizes = experiment.site_sizes(longest).values()
-  cells = sum(rows * keys for rows, keys in sizes)
-  example_bytes = 8 * cells * config.num_heads * config.num_decoder_layers
+  layers = experiment.model.config.num_decoder_layers
+  example_bytes = layers * attention_bytes(experiment, longest, None)
   samples = task.num_test_samples(length, samples)
   num_batches = math.ceil(samples / max(ATTENTION_BYTES // example_bytes, 1))
   batch_size = math.ceil(samples / num_batches)
@@ -89,10 +91,9 @@ def make_watcher(
     scaffold: the scaffold of the run, with its leading axis of seeds.
 
   Returns:
-    A function of the run and the states [R, ...] of its seeds that measures the
-    probes and returns rows of watched.jsonl, one for each seed and each `Mean`
-    of a probe, whose `part`, `layer`, `head` and `line` say where in the model
-    it was measured; None if probe.every is 0.
+    A function of the run and the states [R, ...] of its seeds that returns rows
+    of watched.jsonl, one for each seed and each `Mean` of a probe; None if
+    probe.every is 0.
 
   Raises:
     UsageError: none of the probes that run during training is for models of
@@ -115,15 +116,15 @@ def make_watcher(
   )
 
   def watch(run: loop.Run, states: loop.TrainState) -> list[dict]:
-    rows, samples = [], section.samples
+    rows = []
     # With the current parameters, not those that were best in validation.
     run_models = models(run, states, checkpoint="last")
     for step, model in zip(states.step.tolist(), run_models, strict=True):
-      scored_lines = partial(
-        attention_statistics.strongest_lines, calibration, model, samples
-      )
       batches = observations(
-        model, experiment.train_length, samples, scored_lines=scored_lines
+        model,
+        experiment.train_length,
+        section.samples,
+        calibration=calibration,
       )
       for name, means in measure(probes, batches).items():
         rows += [

@@ -1,4 +1,4 @@
-"""This module states, reads and writes the two files of a trained model.
+"""The two files of a trained model: their form, reading and writing.
 
 NAME.npz has its arrays, in one canonical form that `check_form` states, because
 the file is part of a proof: the float32 parameters, named "params/PATH" by
@@ -7,12 +7,8 @@ their paths in the pytree, and the lines of the attention bias, named
 is the model card: the config, a data sheet (how the model was made, and its
 test results) and what proves it.
 
-The models of the package lie beside this file, and are named by NAME alone. Any
-other model is named by FOLDER/NAME, with a slash.
-
-This module is also a config file: get_config takes the name of a model where
-those of configs/ take the name of a preset, and main turns --model=NAME into
---config=THIS_FILE:NAME.
+The models of the package lie beside this file, and are named by NAME alone; any
+other model by FOLDER/NAME, with a slash.
 """
 
 import hashlib
@@ -62,14 +58,8 @@ def names() -> list[str]:
 
 
 def card_path(model: str) -> pathlib.Path:
-  """Returns the path of a model's card.
-
-  Args:
-    model: NAME, FOLDER/NAME, or the path FOLDER/NAME.json of the card itself.
-
-  Raises:
-    UsageError: there is no such model.
-  """
+  """Returns the path of the card of a model: NAME, FOLDER/NAME, or the path
+  FOLDER/NAME.json itself."""
   if "/" in model or os.sep in model:
     path = pathlib.Path(f"{model.removesuffix('.json')}.json")
     check(path.is_file(), f"--model={model}: there is no file {path}")
@@ -83,17 +73,10 @@ def card_path(model: str) -> pathlib.Path:
 
 
 def read(model: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-  """Returns the card of a model, a dict with CARD_FIELDS, and its arrays.
+  """Returns the card of a model, a dict with CARD_FIELDS, and its arrays;
+  UsageError if they are missing, damaged, or not of one model of this format.
 
   A certificate that is of other arrays or another config is OTHER_MODEL.
-
-  Args:
-    model: NAME or FOLDER/NAME.
-
-  Raises:
-    UsageError: there is no such model; its card cannot be read, is of another
-      format or lacks a field; or its arrays are missing, damaged, those of
-      another model or not of the canonical form.
   """
   path = card_path(model)
   with file_errors(f"{path}: cannot be read"):
@@ -142,21 +125,14 @@ def check_config(path: pathlib.Path, config: Any) -> None:
 def check_form(
   path: pathlib.Path, arrays: dict[str, np.ndarray], config: dict
 ) -> None:
-  """Checks that arrays have the canonical form of a model's file.
+  """Checks that the arrays of the file `path` have the canonical form of a
+  model with the card's `config`.
 
   Those named "params/PATH" are float32 and finite (`read_params` compares their
   paths and shapes with those of the config's model). Those named "lines/NAME"
   are there if bias.kind is "file", and are those of a bias file
   (attention/biases/file.py) of one seed, that of the config. There are no
   others.
-
-  Args:
-    path: the path of the file, for messages.
-    arrays: the arrays by name.
-    config: the config of the card.
-
-  Raises:
-    UsageError: they do not have it.
   """
   lines = {}
   for name, array in arrays.items():
@@ -198,14 +174,8 @@ def checksum(arrays: dict[str, np.ndarray], config: dict) -> str:
 
 
 def get_config(model: str) -> ConfigDict:
-  """Returns the config of a model.
-
-  Its field `pretrained` says which model it is: NAME, or the absolute path
-  FOLDER/NAME. A bias of kind "file" is read from the model's NAME.npz.
-
-  Args:
-    model: NAME or FOLDER/NAME.
-  """
+  """Returns the config of a model: its field `pretrained` is NAME or the
+  absolute path FOLDER/NAME, and a bias of kind "file" is read from NAME.npz."""
   (card, _), path = read(model), card_path(model)
   config = config_files.from_dict(card["config"], path)
   # The card itself may be a link to a file of another name.
@@ -220,12 +190,8 @@ def get_config(model: str) -> ConfigDict:
 
 
 def read_params(model: str, experiment: Experiment) -> dict:
-  """Returns the parameters of a model as a pytree of arrays.
-
-  Args:
-    model: NAME or FOLDER/NAME.
-    experiment: the experiment that the model's config describes.
-  """
+  """Returns the parameters of a model as a pytree of arrays, with the paths and
+  shapes of the experiment that its config describes."""
   path = card_path(model).with_suffix(".npz")
   arrays = {
     name.removeprefix(PARAMS_PREFIX): array
@@ -253,12 +219,8 @@ def read_params(model: str, experiment: Experiment) -> dict:
 
 
 def to_arrays(params: dict, lines: dict) -> dict[str, np.ndarray]:
-  """Returns the arrays of a model's file by name.
-
-  Args:
-    params: the parameters, a pytree of float32 arrays.
-    lines: the arrays of the model's bias file by name; {} if it has none.
-  """
+  """Returns the arrays of a model's file by name: a pytree of float32
+  parameters, and the arrays of its bias file by name, {} if it has none."""
   named = {
     f"{PARAMS_PREFIX}{name}": value
     for name, value in flatten_dict(params, sep="/").items()
@@ -267,19 +229,11 @@ def to_arrays(params: dict, lines: dict) -> dict[str, np.ndarray]:
 
 
 def write(path: pathlib.Path, card: dict, arrays: dict) -> None:
-  """Writes the two files of a model.
+  """Writes the two files of a model; `path` is FOLDER/NAME, without a suffix.
 
-  Args:
-    path: FOLDER/NAME, without a suffix; the folder is made if it is missing.
-    card: {field: value} of the CARD_FIELDS except "format", which is always
-      FORMAT_VERSION, and "name", "parameters", "bytes" and "sha256", which
-      follow from the other arguments. The certificate is of these arrays and
-      this config, and gets their checksum.
-    arrays: what `to_arrays` returns.
-
-  Raises:
-    UsageError: the arrays do not have the canonical form, or the files cannot
-      be written.
+  The card has the CARD_FIELDS but for "format" and those that follow from the
+  other arguments: "name", "parameters", "bytes" and "sha256". Its certificate
+  is of this config and these arrays (see `to_arrays`), and gets their checksum.
   """
   archive = path.with_name(f"{path.name}.npz")
   check_form(archive, arrays, card["config"])

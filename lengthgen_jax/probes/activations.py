@@ -1,5 +1,5 @@
-"""This module observes a model on a batch: its activations, and their
-projections on two bases.
+"""Observes a model on a batch: its activations, and their projections on two
+bases.
 
 The encoder basis is the rows of the token embedding, the decoder basis is the
 columns of the kernel of the main task's output head (task hinting paper,
@@ -19,6 +19,7 @@ from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 
@@ -28,41 +29,28 @@ RESIDUALS = ("before_mlp", "after_mlp")
 
 @dataclasses.dataclass(frozen=True)
 class Mean:
-  """A Mean is what a probe measures, kept as a sum so that the means of several
-  batches can be added.
+  """What a probe measures, kept as a sum so that the means of several batches
+  can be added; its location is None where it is not of a single one."""
 
-  Attributes:
-    total: the sum of the values.
-    count: the number of values.
-    part: an attention site; one of RESIDUALS; or the embeddings "source" or
-      "inputs", if they are patched.
-    layer, head: indices in the decoder (in the encoder for part "encoder");
-      None if the mean is not of a single one.
-    line: a line as `Lines.describe` writes it.
-    position: the index of the row, or of the source token, that was patched.
-    by_position: for each scored output, in how many of `count` examples it is
-      right, [number of outputs].
-    success: whether every value is 1 (right) or 0 (wrong), so that the mean is
-      a rate of success.
-  """
-
-  total: float
-  count: int
+  total: float  # the sum of the values
+  count: int  # the number of values
+  # an attention site; one of RESIDUALS; or the embeddings "source" or "inputs"
   part: str | None = None
-  layer: int | None = None
+  layer: int | None = None  # in the decoder (in the encoder for part "encoder")
   head: int | None = None
-  line: str | None = None
+  line: str | None = None  # as `Lines.describe` writes it
+  # of the row, or of the source token, that was patched
   position: int | None = None
+  # for each scored output, in how many of `count` examples it is right
   by_position: np.ndarray | None = None
-  success: bool = False
+  success: bool = False  # whether every value is 1 (right) or 0 (wrong)
 
   @property
   def location(self) -> tuple:
-    """Returns the fields that say which part of the model the mean is of."""
+    """The fields that say which part of the model the mean is of."""
     return self.part, self.layer, self.head, self.line, self.position
 
   def __add__(self, other: "Mean") -> "Mean":
-    """Returns the mean over the values of both, which are of one location."""
     by_position = self.by_position
     if by_position is not None and other.by_position is not None:
       size = max(len(by_position), len(other.by_position))
@@ -75,59 +63,44 @@ class Mean:
 
   @property
   def value(self) -> float:
-    """Returns the mean."""
     return float(self.total / self.count)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Observation:
-  """An Observation is a model on a batch of its main task, which is all that a
-  probe is given.
-
-  Attributes:
-    model: the model.
-    batch: examples of the main task, on the host.
-    count: the number of examples that count, the first ones; the others only
-      fill up the batch.
-    length: the length of the longest operand or of the list, in the units that
-      `Task.units` returns.
-    scored_lines: a function that returns {site: (Lines, Selection)}, the
-      candidate lines of the decoder's attention and their scores; only probes
-      of lines call it. The default returns {}.
-  """
+  """A model on a batch of its main task, which is all that a probe is given."""
 
   model: Model
-  batch: Batch
+  batch: Batch  # on the host
+  # the number of examples that count, the first ones; the others only fill up
+  # the batch
   count: int
+  # of the longest operand or the list, in the units of `Task.units`
   length: int
+  # returns {site: (Lines, Selection)}, the candidate lines of the decoder's
+  # attention and their scores; only probes of lines call it
   scored_lines: Callable[[], dict] = dict
 
   @property
   def experiment(self) -> Experiment:
-    """Returns the experiment that the model was trained in."""
     return self.model.experiment
 
   @property
   def task(self) -> Task:
-    """Returns the main task."""
     return self.model.experiment.task
 
   @functools.cached_property
   def _outputs(self) -> tuple[np.ndarray, dict]:
-    """Returns logits and activations of one teacher-forced pass, on the
-    host."""
     return jax.device_get(self.model.observe(self.batch))
 
   @property
   def logits(self) -> np.ndarray:
-    """Returns teacher-forced logits [B, T, V] of the main task's head."""
+    """Teacher-forced logits [B, T, V] of the main task's head."""
     return self._outputs[0]
 
   @property
   def acts(self) -> dict:
-    """Returns all activations, on the host, as `Transformer.__call__` does:
-    {"encoder": ..., "decoder": ...}, with a list of "blocks" in each; that of
-    the encoder is {} in a decoder-only model."""
+    """All activations, on the host, by the names of `Transformer`."""
     return self._outputs[1]
 
   def keys(self, site: str) -> Coordinates:
@@ -139,37 +112,31 @@ class Observation:
 
   @property
   def num_layers(self) -> int:
-    """Returns the number of the decoder's blocks."""
-    return len(self.acts["decoder"]["blocks"])
+    """The number of the decoder's blocks."""
+    return len(blocks(self.acts))
 
   def residual(self, layer: int, name: str) -> np.ndarray:
     """Returns the residual stream [count, T, D] float32 of a decoder block;
     `name` is one of RESIDUALS."""
-    residual_BxTxD = self.acts["decoder"]["blocks"][layer][name]
+    residual_BxTxD = blocks(self.acts)[layer][name]
     return np.asarray(residual_BxTxD[: self.count], np.float32)
 
   def residuals(self) -> Iterator[tuple[int, str, np.ndarray]]:
-    """Yields (layer, name, what `residual` returns) from the first layer
-    up."""
+    """Yields (layer, name, what `residual` returns), the first layer first."""
     for layer in range(self.num_layers):
       for name in RESIDUALS:
         yield layer, name, self.residual(layer, name)
 
   def attention(self) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Yields the attention weights of the decoder, by layer and site.
-
-    Yields:
-      (site, layer, weights [count, H, T, S]).
-    """
-    for layer, block in enumerate(self.acts["decoder"]["blocks"]):
+    """Yields the decoder's attention: site, layer, weights [count, H, T, S]."""
+    for layer, block in enumerate(blocks(self.acts)):
       for site in ("self", "cross"):
-        if site in block:
-          yield site, layer, np.asarray(block[site]["weights"])[: self.count]
+        if attention := block.get(f"{site}_attention"):
+          yield site, layer, np.asarray(attention["weights"])[: self.count]
 
   @functools.cached_property
   def bases(self) -> dict[str, np.ndarray]:
-    """Returns the bases "encoder" and "decoder": a vector for each token,
-    [V, D] float32."""
+    """The bases "encoder" and "decoder": a vector for each token, [V, D]."""
     params = self.model.params
     vectors_by_basis = {
       "encoder": params["token_embedder"]["embedding"],
@@ -187,17 +154,14 @@ class Observation:
 
 
 def activation_names(acts: dict) -> list[str]:
-  """Returns names like "decoder.blocks.0.self.weights" of all activations."""
+  """Returns all names, like "decoder_0.self_attention.weights"."""
   dotted = lambda path: jax.tree_util.keystr(path, simple=True, separator=".")
   return [dotted(path) for path, _ in jax.tree_util.tree_leaves_with_path(acts)]
 
 
 def activation(acts: dict, name: str) -> jax.Array | np.ndarray:
-  """Returns the activation with a name of `activation_names`.
-
-  Raises:
-    UsageError: there is none with this name; the message lists all names.
-  """
+  """Returns the activation with a name; for a wrong one raises a UsageError
+  that lists all names."""
   names = activation_names(acts)
   check(
     name in names,

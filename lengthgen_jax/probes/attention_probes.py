@@ -1,5 +1,4 @@
-"""This module has the probes of attention: shares on some keys, entropies, and
-the strongest lines.
+"""Probes of attention: shares on some keys, entropies, and the strongest lines.
 
 Shares and entropies of numbers are means over the rows of the output's digits
 at places where the operands have digits too: a last carry, leading zeros and
@@ -29,20 +28,14 @@ def same_place(observation: Observation) -> Iterator[Mean]:
 
 
 def carry(observation: Observation) -> Iterator[Mean]:
-  """Yields the share of attention on what the carry follows from.
-
-  These are the operands' digits and the output at the place before the row's;
-  a digit that all places share is not among them. The first row has no place
-  before its own, and does not count.
-  """
+  """Yields the share of attention on what the carry follows from: the operands'
+  digits and the output at the place before the row's, which the first row does
+  not have."""
   return _shares(observation, lambda key, row: key == row - 1, first=1)
 
 
 def entropy(observation: Observation) -> Iterator[Mean]:
-  """Yields the mean entropy of a row's attention, in nats.
-
-  It is 0 where a row attends to a single key.
-  """
+  """Yields the entropy of a row's attention, in nats; 0 on a single key."""
   rows, _ = _answer_rows(observation)
   for site, layer, weights in observation.attention():
     weights = weights[:, :, rows]
@@ -56,8 +49,8 @@ def strongest_line(observation: Observation) -> Iterator[Mean]:
   It tells how ready a head is for calibration, which keeps the lines whose
   score is above calibration.kappa (in self-attention, calibration.kappa_self).
   Here `keep` rules out no line by its score, only by min_cells, reach and
-  min_share. A head that attends to nothing has no strongest line. Scores are of
-  samples that are drawn as for calibration, not of the observation's batch.
+  min_share. Scores are of samples that are drawn as for calibration, not of the
+  observation's batch.
   """
   for site, (lines, selection) in observation.scored_lines().items():
     segments = observation.experiment.site_segments[site]
@@ -72,26 +65,23 @@ def strongest_line(observation: Observation) -> Iterator[Mean]:
 
 
 def prompt_copies(observation: Observation) -> Iterator[Mean]:
-  """Yields the share of attention on copies of the row's item in the prompt.
+  """Yields the share of attention on copies of the row's item (its input, an
+  output) in the prompt.
 
-  The rows are those whose inputs are outputs, and such an input is the row's
-  item. Together with `output_copies` it tells which heads can see how many
-  copies of an item are left.
+  Together with `output_copies` it tells which heads can see how many copies of
+  an item are left.
   """
   return _copies(observation, slice(observation.length))
 
 
 def output_copies(observation: Observation) -> Iterator[Mean]:
-  """Yields the share of attention on copies of the row's item in the outputs.
-
-  The rows are those of `prompt_copies`; a row's own input is among the copies.
-  """
+  """Yields the share of attention on copies of the row's item in the outputs,
+  its own input among them."""
   n = observation.length
   return _copies(observation, slice(n + 1, 2 * n))
 
 
 def _copies(observation: Observation, keys: slice) -> Iterator[Mean]:
-  """Yields the share of attention on those of `keys` with the row's token."""
   rows = slice(observation.length + 1, 2 * observation.length)
   inputs = observation.batch.inputs[: observation.count]
   is_copy = inputs[:, None, rows, None] == inputs[:, None, None, keys]
@@ -107,15 +97,9 @@ def _shares(
   first: int = 0,
   shared_digits_count: bool = False,
 ) -> Iterator[Mean]:
-  """Yields the share of attention on the keys whose place counts.
-
-  Args:
-    observation: a model on a batch of numbers.
-    is_counted: a function of the places of keys [S] and of rows [T, 1] that
-      returns which keys count for which rows, [T, S].
-    first: the least place of a row that counts.
-    shared_digits_count: whether digits that all places share count.
-  """
+  """Yields the share of attention on the keys [S] of which `is_counted`, a
+  function of the places of keys and rows [T, 1], holds; places before `first`
+  have no rows that count."""
   rows, row_places = _answer_rows(observation, first)
   for site, layer, weights in observation.attention():
     key_places, is_shared = _key_places(observation, site)
@@ -139,8 +123,7 @@ def _by_head(
 def _answer_rows(
   observation: Observation, first: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the indices of the rows that count, and the place of each; places
-  before `first` do not count."""
+  """Returns the indices of the rows that count, and the place of each."""
   rows, task = observation.batch.rows, observation.task
   places = np.asarray(rows.left[0, :, 0])
   is_counted = rows.segment[0] == task.target_segment

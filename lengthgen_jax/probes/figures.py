@@ -1,9 +1,9 @@
-"""This module draws what happens inside models: attention and biases,
-projections of residuals, and what probes and certificates measured."""
+"""Draws what happens inside models: attention and biases, projections of
+residuals, and what probes and certificates measured."""
 
 import math
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from lengthgen_jax.drawing import (
   plt,
   save,
 )
+from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.probes.activations import RESIDUALS, Observation
 from lengthgen_jax.probes.registry import (
   ALL,
@@ -52,22 +53,17 @@ Series = list[tuple[str, dict[int, list[float]]]]  # (name, {x: values})
 
 
 class FigureData(NamedTuple):
-  """FigureData is everything that the figures of a model are drawn from.
+  """Everything that the figures of a model are drawn from."""
 
-  Attributes:
-    inputs: the model on each input that is drawn, by the input as one types it.
-    rows: the rows that all probes measured now, of all seeds.
-    seed: the seed of the model whose inputs and heads are drawn.
-    labels: a label for each position of the "source" (if there is one), of the
-      decoder's "inputs" and of the scored "outputs".
-    logs: for each stage whose training probes watched, by name, the rows of its
-      metrics.jsonl and of these probes.
-  """
-
+  # the model on each input that is drawn, by the input as typed
   inputs: dict[str, Observation]
-  rows: list[dict]
-  seed: int
+  rows: list[dict]  # the rows that all probes measured now, of all seeds
+  seed: int  # of the model whose inputs and heads are drawn
+  # for each position of the "source" (if there is one), of the decoder's
+  # "inputs" and of the scored "outputs"
   labels: dict[str, list[str]]
+  # for each stage whose training probes watched, by name, the rows of its
+  # metrics.jsonl and of these probes
   logs: dict[str, tuple[list[dict], list[dict]]]
 
   def named_inputs(self) -> Iterator[tuple[str, str, Observation]]:
@@ -88,16 +84,12 @@ def tokens_of(coordinates: Coordinates) -> np.ndarray:
 def position_labels(
   task: Task, coordinates: Coordinates, ids: Ids
 ) -> list[str]:
-  """Returns a label for every key or row of a batch's first example.
+  """Returns a label for every key or row of a batch's first example, which
+  holds, or must say, the tokens `ids`.
 
-  It is the sign of a mark, like `$`, `+` or `⊥`, and of the end token; a4 for
-  a digit of a, counted from the right end, x4 for an item and y4 for an output,
+  It is the sign of a mark, like `$`, `+` or `⊥`, and of the end token; a4 for a
+  digit of a, counted from the right end, x4 for an item and y4 for an output,
   counted from the left, y4,2 on a grid.
-
-  Args:
-    task: the task of the batch.
-    coordinates: of the keys, or of the rows.
-    ids: the tokens that the keys hold, or that the rows must say.
   """
   at = tokens_of(coordinates)
   labels = task.symbols(np.asarray(ids)[at])
@@ -116,11 +108,15 @@ def position_labels(
   return labels
 
 
-def _set_ticks(axis: Axis, labels: list[str], inches: float) -> None:
+def _set_ticks(
+  axis: Axis, labels: list[str], inches: float, starts: Sequence[int] = (0,)
+) -> None:
   """Sets a tick at each of the labels, which take up so many inches, or at
-  every second, third, ... if there is no room for all."""
+  every second, third, ... if there is no room for all; and so from each of some
+  starts on."""
   step = max(math.ceil(0.11 * len(labels) / inches), 1)
-  axis.set_ticks(range(0, len(labels), step), labels[::step])
+  places = [start + i for start in starts for i in range(0, len(labels), step)]
+  axis.set_ticks(places, labels[::step] * len(starts))
   if isinstance(axis, XAxis) and max(map(len, labels), default=0) > 1:
     axis.set_tick_params(rotation=90)
 
@@ -145,23 +141,25 @@ def matrices(
   label: str = "attention weight",
   row_text: str = "must say",
 ) -> plt.Figure:
-  """Draws a matrix for each layer and head, all on one scale that has 0 in it;
-  -inf stays white.
-
-  Args:
-    values: the matrices [N, H, T, S] of N layers and H heads.
-    title: the title above all panels.
-    key_labels, row_labels: of the S keys and the T rows.
-    label: what the values are.
-    row_text: what a row does with the token that is its label.
-  """
+  """Draws a matrix for each of `values` [N, H, T, S], all on one scale that has
+  0 in it; -inf stays white. `label` is what the values are, `row_text` what a
+  row does with the token that is its label."""
   layers, heads, num_rows, num_keys = values.shape
   cell = min(0.12, 3.1 / max(num_keys, num_rows))
   width, height = max(cell * num_keys, 1.4), max(cell * num_rows, 1.0)
   room = max(int((WIDTH - 1) / width), 1)
   columns = max(n for n in range(1, room + 1) if heads % n == 0)
-  shared = {"sharex": True, "sharey": True}
-  figure, axes = panels(layers * heads, width, height + 0.2, columns, **shared)
+  # The matrices are tiles of one image: a panel for each would take seconds.
+  gap_x = math.ceil(0.1 * num_keys / width)
+  gap_y = math.ceil(0.22 * num_rows / height)  # has a title
+  tile_x, tile_y = num_keys + gap_x, num_rows + gap_y
+  tiles = np.full((layers * heads, tile_y, tile_x), -np.inf)
+  tiles[:, gap_y:, :num_keys] = values.reshape(-1, num_rows, num_keys)
+  mosaic = tiles.reshape(-1, columns, tile_y, tile_x).swapaxes(1, 2)
+  mosaic = mosaic.reshape(-1, columns * tile_x)
+  tile_rows = layers * heads // columns
+  size = width * tile_x / num_keys, height * tile_y / num_rows
+  figure, (axis,) = panels(1, size[0] * columns, size[1] * tile_rows, 1)
   finite = values[np.isfinite(values)]
   low, high = finite.min(initial=0), finite.max(initial=0)
   colors = "Blues"
@@ -170,14 +168,25 @@ def matrices(
     # In whole numbers, so that strengths that hardly differ look alike.
     low, high = math.floor(low), math.ceil(high)
   high = high if high > low else low + 1
-  for axis, (layer, head) in zip(axes, np.ndindex(layers, heads), strict=True):
-    matrix = np.ma.masked_invalid(values[layer, head])
-    axis.imshow(matrix, cmap=colors, vmin=low, vmax=high)
+  mosaic = np.ma.masked_invalid(mosaic)
+  axis.imshow(mosaic, cmap=colors, vmin=low, vmax=high)
+  for tile, (layer, head) in enumerate(np.ndindex(layers, heads)):
+    x, y = tile % columns * tile_x - 0.5, tile // columns * tile_y + gap_y - 0.5
+    frame = plt.Rectangle((x, y), num_keys, num_rows, fill=False, clip_on=False)
+    axis.add_patch(frame)
     prefix = f"layer {layer} " if layers > 1 else ""
-    axis.set_title(f"{prefix}head {head}", pad=2)
-    _set_ticks(axis.xaxis, key_labels, width)
-    _set_ticks(axis.yaxis, row_labels, height)
-  figure.colorbar(axes[0].images[0], ax=axes, label=label, aspect=30, pad=0.01)
+    middle = x + num_keys / 2, y
+    axis.annotate(
+      f"{prefix}head {head}",
+      middle,
+      (0, 2),
+      textcoords="offset points",
+      ha="center",
+    )
+  axis.spines[:].set_visible(False)
+  _set_ticks(axis.xaxis, key_labels, width, range(0, mosaic.shape[1], tile_x))
+  _set_ticks(axis.yaxis, row_labels, height, range(gap_y, len(mosaic), tile_y))
+  figure.colorbar(axis.images[0], label=label, aspect=30, pad=0.01)
   figure.suptitle(title)
   names = [f"{x}: {text}" for x, text in NAMES.items() if x in key_labels]
   legend = f" ({'; '.join(names)})" if names else ""
@@ -202,21 +211,21 @@ def attention_on(
   say; those of the encoder hold theirs. `text` is the end of the title.
   """
   acts, batch = observation.acts, observation.batch
-  decoder, encoder = acts["decoder"]["blocks"], acts["encoder"].get("blocks")
-  blocks_by_site = {
-    "cross": [block["cross"] for block in decoder if "cross" in block],
-    "self": [block["self"] for block in decoder],
-    "encoder": [block["self"] for block in encoder or ()],
+  stacks = {
+    "cross": ("decoder", "cross_attention"),
+    "self": ("decoder", "self_attention"),
+    "encoder": ("encoder", "self_attention"),
   }
-  for site, blocks in blocks_by_site.items():
-    if not blocks:
+  for site, (stack, name) in stacks.items():
+    attention = [b[name] for b in blocks(acts, stack) if name in b]
+    if not attention:
       continue
     keys, rows = tokens_of(observation.keys(site)), tokens_of(batch.rows)
     key_ids = np.asarray(batch.inputs if site == "self" else batch.source)[0]
     row_ids, verb = np.asarray(batch.target)[0], "must say"
     if site == "encoder":
       rows, row_ids, verb = keys, key_ids, "holds"
-    weights = np.stack([acts["weights"][0] for acts in blocks[layers]])
+    weights = np.stack([x["weights"][0] for x in attention[layers]])
     figure = matrices(
       weights[:, :, rows][..., keys],
       f"{site}-attention on {text}",
@@ -333,13 +342,8 @@ def curves(
 
   Series of one name have one style in all panels. Those of different names are
   moved up by a point and a half each, so that equal ones are seen side by side.
-
-  Args:
-    series_by_panel: the series of each panel by its title.
-    title: the title above all panels.
-    x_label: what x is.
-    trained: the longest length of training, if x is a length; the axis of
-      lengths is logarithmic.
+  `trained` is the longest length of training, if x is a length; the axis of
+  lengths is logarithmic.
   """
   figure, axes = panels(len(series_by_panel), 3.2, 2.4)
   names = [name for series in series_by_panel.values() for name, _ in series]
@@ -402,14 +406,8 @@ def by_length(data: FigureData) -> Named:
 def draw_comparison(
   models: dict[str, list[dict]], path: pathlib.Path | str, title: str
 ) -> pathlib.Path:
-  """Draws the probes of several models against length; returns the path.
-
-  Args:
-    models: the probe rows of each model by its name, without those of single
-      heads.
-    path: the path of the PNG to write.
-    title: the title of the figure.
-  """
+  """Draws the probes of several models against length: their rows by name,
+  without those of single heads; returns the path."""
   groups_by_model = {name: by_title(rows) for name, rows in models.items()}
   all_rows = [row for rows in models.values() for row in rows]
   series_by_panel = {
@@ -544,12 +542,7 @@ def patched(data: FigureData) -> Named:
 
 
 class Figure(NamedTuple):
-  """A Figure is an entry of FIGURES, which probe.figures can name.
-
-  Attributes:
-    draw: a function of FigureData that yields (name of the file, figure).
-    requires: the models that it is for.
-  """
+  """An entry of FIGURES, which probe.figures can name."""
 
   draw: Callable[[FigureData], Named]
   requires: Requirement
@@ -577,15 +570,8 @@ def draw_margins(
   path: pathlib.Path,
   title: str,
 ) -> pathlib.Path:
-  """Draws a histogram of the margins of the contexts of each certificate;
-  returns the path.
-
-  Args:
-    histograms: {title of the panel: number of contexts in each interval}.
-    edges: the histograms' edges; the first and the last are infinite.
-    path: where the PNG goes.
-    title: the title above all panels.
-  """
+  """Draws a histogram of the margins of the contexts of each certificate, with
+  `edges` whose first and last are infinite; returns the path."""
   figure, axes = panels(len(histograms), 5, 1.9, columns=1, sharex=True)
   # The outer intervals are drawn with a width of 1.
   edges = np.concatenate([[edges[1] - 1], edges[1:-1], [edges[-2] + 1]])
@@ -606,20 +592,12 @@ def draw_margins(
 def draw_precision(
   rows: list[dict], path: pathlib.Path, title: str
 ) -> pathlib.Path:
-  """Draws the longest lists that are sorted against bits of precision; returns
-  the path.
+  """Draws the longest lists that the construction sorts against bits of
+  precision (`precision.longest_lists`); returns the path.
 
-  The model is the construction of Theorem 5.1 of the task hinting paper, in the
-  variants weights.COPIES. The bits are the significant ones of its parameters
-  and activations; scores and weights of attention are not rounded. The dotted
-  line is the number of items that the variant "share" is derived to sort, with
-  up to 13 bits; with more, that number is 2 896 (weights.max_items). A gray
-  line is the greatest length that was tried with the variants it names.
-
-  Args:
-    rows: as `precision.longest_lists` returns them.
-    path: where the PNG goes.
-    title: the title of the figure.
+  The dotted line is the number of items that the variant "share" is derived to
+  sort, with up to 13 bits; with more, that number is 2 896 (weights.max_items).
+  A gray line is the greatest length that was tried with the variants it names.
   """
   figure, (axis,) = panels(1, 5, 3.2)
   for copies, marker in (("difference", "o"), ("share", "s")):

@@ -1,5 +1,4 @@
-"""This module has the probes that intervene: ablation of heads and lines, and
-activation patching.
+"""Probes that intervene: ablation of heads and lines, and activation patching.
 
 A head is knocked out by zeroing its output projection. A line is closed by
 removing it from the bias. A residual is patched by replacing it, in one row, by
@@ -29,31 +28,19 @@ Point = tuple[str, int | None]  # (part, layer) of a residual
 
 
 class BiasLine(NamedTuple):
-  """A BiasLine names a line of the bias, in one head or in several.
+  """A line of the bias, in one head or in several."""
 
-  Attributes:
-    part: the attention site.
-    layer: None for all layers, also if they share one set of lines.
-    head: None for all heads.
-    line: the line as `Lines.describe` writes it, like "b: right-1·row = 0".
-  """
-
-  part: str
-  layer: int | None
-  head: int | None
-  line: str
+  part: str  # the attention site
+  layer: int | None  # None for all, also if they share one set of lines
+  head: int | None  # None for all
+  line: str  # as `Lines.describe` writes it, like "b: right-1·row = 0"
 
 
 class Patch(NamedTuple):
-  """A Patch says which residual is replaced by that of another example.
+  """Which residual is replaced by that of another example."""
 
-  Attributes:
-    point: the index of the residual in `patch_points`; -1 for no patch.
-    row: the index of the row, or of the source token.
-  """
-
-  point: int
-  row: int
+  point: int  # the index of the residual in `patch_points`; -1 for none
+  row: int  # the index of the row, or of the source token
 
 
 NO_PATCH = Patch(-1, 0)
@@ -98,10 +85,10 @@ def without_line(observation: Observation) -> Iterator[Mean]:
 def enough_lines(observation: Observation) -> Iterator[Mean]:
   """Yields a small set of lines that suffices for the intact exact match.
 
-  The search is greedy: each line of each head is closed in
-  turn, beginning with those whose ablation alone costs the least exact match,
-  and stays closed if exact match is no lower than the intact model's. Each
-  line that stays open is yielded, with the exact match of all of them together.
+  The search is greedy: each line of each head is closed in turn, beginning with
+  those whose ablation alone costs the least exact match, and stays closed if
+  exact match is no lower than the intact model's. Each line that stays open is
+  yielded, with the exact match of all of them together.
   """
   scaffold, lines = observation.model.scaffold, bias_lines(observation.model)
 
@@ -148,11 +135,8 @@ def patched(observation: Observation) -> Iterator[Mean]:
 def _exact_match(
   observation: Observation, logits: jax.Array, **location: Any
 ) -> Mean:
-  """Returns the exact match of logits [B, T, V], with the number of examples in
-  which each output is right.
-
-  `location` are the fields of the Mean that say where the intervention was.
-  """
+  """Returns the exact match of logits [B, T, V] after an intervention at a
+  location, the fields of the Mean."""
   batch, count = observation.batch, observation.count
   is_right = np.asarray(logits.argmax(-1) == batch.target)[:count]
   is_output = np.asarray(batch.weight)[:count] > 0
@@ -251,12 +235,12 @@ def patched_logits(
     kwargs: dict,
     context: nn.module.InterceptorContext,
   ) -> Any:
-    output, path, point = method(*args, **kwargs), context.module.path, None
-    if context.method_name == "embed" and not path:  # of the Transformer
-      point = {"self": "inputs", "cross": "source"}[args[2]], None
-    elif context.method_name == "residual" and path[0].startswith("decoder_"):
-      point = args[0], int(path[0].rpartition("_")[2])
-    if point is None:
+    output = method(*args, **kwargs)
+    if context.method_name != "record":
+      return output
+    stack, _, layer = "".join(context.module.path[:1]).partition("_")
+    point = args[0], int(layer) if layer else None
+    if stack == "encoder" or point not in points:
       return output
     # There is only one patch, so no earlier one has changed `output`.
     other_example = jnp.roll(output, 1, axis=0)

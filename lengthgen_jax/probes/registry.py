@@ -1,4 +1,4 @@
-"""This module has the probes that a config can name, and measures them."""
+"""The probes that a config can name, and how they are measured."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -11,14 +11,9 @@ from lengthgen_jax.registry import Registry, check_arguments
 
 
 class Requirement(NamedTuple):
-  """A Requirement says which models a probe or a figure is for.
+  """Which models a probe or a figure is for."""
 
-  Attributes:
-    text: the models, in words.
-    holds: a function that returns whether a model is one of them.
-  """
-
-  text: str
+  text: str  # the models, in words
   holds: Callable[[Model], bool]
 
 
@@ -45,32 +40,24 @@ LINES = Requirement(
 
 
 class Probe(NamedTuple):
-  """A Probe is an entry of PROBES, which probe.only can name.
-
-  Attributes:
-    measure: a function of an Observation that yields Means.
-    requires: the models that it is for.
-    title: what its value is, for figures and tables.
-    by_length: whether it is measured at all of probe.lengths, and not at
-      probe.causal_length alone. Tables show its values in %, without those of
-      single heads.
-    watched: whether it is also measured during training, if probe.every asks
-      for that.
-    of_first_batch: whether it is measured on the first batch of samples alone,
-      because its means cannot be added up over batches.
-  """
+  """An entry of PROBES, which probe.only can name."""
 
   measure: Callable[[Observation], Iterator[Mean]]
   requires: Requirement
-  title: str
+  title: str  # what its value is, for figures and tables
+  # measured at all of probe.lengths, and not at probe.causal_length alone;
+  # tables show its values in %, without those of single heads
   by_length: bool = False
+  # also measured during training, if probe.every asks for that
   watched: bool = False
+  # measured on the first batch of samples alone, because its means cannot be
+  # added up over batches
   of_first_batch: bool = False
 
 
 def check_probe(name: str, probe: Probe) -> None:
-  """Raises UsageError unless `probe` is a Probe whose function can be called
-  with an observation."""
+  """Raises UsageError unless what a user registers is a Probe whose function
+  can be called with an observation."""
   check(isinstance(probe, Probe), f"register: probe {name!r} is no Probe")
   check_arguments(f"probe {name!r}", probe.measure, "observation")
 
@@ -138,16 +125,8 @@ def select(
   field: str,
   registry: dict[str, Any],
 ) -> dict[str, Any]:
-  """Returns the probes or figures that a field of the config names.
-
-  Args:
-    names: the field's value; () for all entries that are for the model.
-    model: the model that is probed.
-    field: name of the field, for messages.
-    registry: entries with the attribute `requires`, by name.
-
-  Raises:
-    UsageError: there is no entry with a name, or it is for other models.
+  """Returns the probes or figures that a field of the config names, or all that
+  are for the model; a name that is wrong, or for other models, is a UsageError.
   """
   applicable = {
     name: entry
@@ -168,11 +147,8 @@ def select(
 def measure(
   probes: dict[str, Probe], observations: Iterable[Observation]
 ) -> dict[str, dict[tuple, Mean]]:
-  """Returns what probes measure on batches of one length, added up.
-
-  Returns:
-    {name of the probe: {Mean.location: Mean}}, without means of no values.
-  """
+  """Returns what probes measure on batches of one length, added up: {name:
+  {Mean.location: Mean}}, without means of no values."""
   means = {name: {} for name in probes}
   for index, observation in enumerate(observations):
     for name, probe in probes.items():

@@ -1,12 +1,12 @@
-"""This module has the probes of how a decoder-only model sorts.
+"""Probes of how a decoder-only model sorts.
 
 They measure, as rates, what the task hinting paper claims (section 4.2, figures
 4.14 to 4.16), and its Theorem 5.1. A list is `x1 … xn ⊥ y1 … yn`, and the last
-output is never an input. A residual shows a token in a basis if, of the
-vectors that the basis has for the tokens considered, the token's has the
-greatest inner product with the residual (as in the logit lens). The bases are
-the token embedding (the paper's encoder basis) and the kernel of the output
-head (its decoder basis).
+output is never an input. A residual shows a token in a basis if, of the vectors
+that the basis has for the tokens considered, the token's has the greatest inner
+product with the residual (as in the logit lens). The bases are the token
+embedding (the paper's encoder basis) and the kernel of the output head (its
+decoder basis).
 """
 
 from collections.abc import Iterator
@@ -53,11 +53,11 @@ def identity_successor(observation: Observation) -> Iterator[Mean]:
 
 
 def copy(observation: Observation) -> Iterator[Mean]:
-  """Yields how often tokens show themselves, by layer and residual.
+  """Yields how often tokens, the items of the list and the outputs, show
+  themselves, by layer and residual.
 
-  The tokens are the items of the list and the outputs; the basis is the
-  encoder's, for all items of the alphabet and `⊥`. Theorem 5.1 claims it for
-  the first attention layer, the paper for all layers.
+  The basis is the encoder's, for all items of the alphabet and `⊥`. Theorem 5.1
+  claims it for the first attention layer, the paper for all layers.
   """
   task = _task(observation)
   tokens = np.append(np.arange(1, task.alphabet + 1), task.delimiter)
@@ -115,12 +115,8 @@ def identity_lowered(observation: Observation) -> Iterator[Mean]:
 def output_items(
   observation: Observation,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Returns the right inputs after `⊥`, and the successor of each.
-
-  Returns:
-    Three arrays [B, n - 1]: the items; the next distinct greater item of the
-    list, or NO_SUCCESSOR; and whether there is one.
-  """
+  """Returns the right inputs after `⊥`, the next distinct greater item of the
+  list (or NO_SUCCESSOR), and whether there is one, all [B, n - 1]."""
   lists = _lists(observation)
   items = np.sort(lists, axis=1)[:, :-1]
   is_greater = lists[:, None] > items[..., None]
@@ -129,7 +125,6 @@ def output_items(
 
 
 def _lists(observation: Observation) -> np.ndarray:
-  """Returns the items [B, n] of the prompts."""
   return np.asarray(
     observation.batch.inputs[: observation.count, : observation.length]
   )
@@ -142,7 +137,6 @@ def _output_rows(observation: Observation, layer: int, name: str) -> np.ndarray:
 
 
 def _task(observation: Observation) -> Sort:
-  """Returns the task, which sorts."""
   assert isinstance(observation.task, Sort)
   return observation.task
 
@@ -156,10 +150,8 @@ def _item_products(
 
 
 def _shown_items(observation: Observation, residual: np.ndarray) -> np.ndarray:
-  """Returns the items [...] that residuals show in the decoder basis."""
   return _item_products(observation, residual).argmax(axis=-1) + 1
 
 
 def _rate(is_right: np.ndarray, name: str, layer: int) -> Mean:
-  """Returns the rate at which `is_right` holds, at a residual of a layer."""
   return Mean(is_right.sum(), is_right.size, name, layer, success=True)

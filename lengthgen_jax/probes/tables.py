@@ -1,5 +1,5 @@
-"""This module groups rows of probes, and makes tables of them, of one run or of
-several models."""
+"""Groups rows of probes, and makes tables of them, of one run or of several
+models."""
 
 import numpy as np
 
@@ -10,7 +10,6 @@ RETRAINED = {"retrained_without_line": "EM of a model trained without a line"}
 
 
 def select_rows(rows: list[dict], metric: str, **values) -> list[dict]:
-  """Returns the rows of a metric whose fields have the given values."""
   values["metric"] = metric
   return [row for row in rows if values.items() <= row.items()]
 
@@ -61,9 +60,6 @@ def comparison_table(models: dict[str, list[dict]]) -> list[list[str]]:
 
   A cell is the median of seeds and heads, with the lowest value in parentheses
   where it differs; rates of right answers are in %.
-
-  Args:
-    models: the probe rows of each model by its name.
   """
   all_rows = [row for rows in models.values() for row in rows]
   lengths = sorted({row["length"] for row in all_rows})
@@ -80,7 +76,6 @@ def comparison_table(models: dict[str, list[dict]]) -> list[list[str]]:
 
 
 def _cell(values: list[float], percent: int | None) -> str:
-  """Returns the text of a cell, "" if it has no values."""
   if not values:
     return ""
   median, lowest = (

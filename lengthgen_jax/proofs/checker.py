@@ -554,7 +554,8 @@ def stated_table(config):
   if name in arithmetic_tasks:
     marks, start, symbols, steps = arithmetic_tasks[name]
     section = config["arithmetic"]
-    require(section["aligned"] is False, "the digits of the operands alternate")
+    alternate = section["aligned"] is not False and len(marks) > 1
+    require(not alternate, "the digits of the operands alternate")
     machines = [tabulate(b, start, symbols, x) for b, x in steps.items()]
     table |= numbers | {"segments": ["a", "b"][: len(marks)], "marks": marks}
     table |= {"slack": section["slack"], "symbols": symbols}
@@ -896,6 +897,7 @@ class Model:
       if name.startswith("params/")
     }
     self.dense_weights = functools.cache(self.dense_weights)
+    self.kernel_products = functools.cache(self.kernel_products)
     self.layout = functools.cache(functools.partial(Layout, self))
     self.embedding = self.params["token_embedder/embedding"]
     size = self.embedding.shape[1]
@@ -1059,6 +1061,12 @@ class Model:
     y, error = self.project(f"{path}/out", heads_read, l2(error))
     return y[:, 0], error[:, 0]
 
+  def kernel_products(self, path):
+    """Returns the inner products of the hidden units' kernels in an MLP, each
+    unit's of inputs times that of outputs, [units, units] float32."""
+    wi, wo = (self.dense_weights(f"{path}/{x}")[0][:, 0] for x in ("wi", "wo"))
+    return ((wi.T @ wi) * (wo @ wo.T)).astype(np.float32)
+
   def mlp(self, path, x, e, is_tight):
     """Returns the output of an MLP, and its error."""
     wi, _, wi_norm, _ = self.dense_weights(f"{path}/wi")
@@ -1075,7 +1083,7 @@ class Model:
     if is_tight:
       norms = [np.linalg.norm((wi * d) @ wo, 2) for d in slope_midpoint]
     else:  # in float32, whose own error is `extra`
-      products = ((wi.T @ wi) * (wo @ wo.T)).astype(np.float32)
+      products = self.kernel_products(path)
       slopes = slope_midpoint.astype(np.float32)
       squares = np.einsum("uh,uh->u", slopes @ products, slopes).astype(float)
       extra = gamma(2 * len(wo) + 8) * (slope_midpoint @ norms_product) ** 2

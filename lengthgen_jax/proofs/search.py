@@ -1,4 +1,4 @@
-"""This module finds inputs with given contexts, and tries the program on them.
+"""Finds inputs with given contexts, and tries the program on them.
 
 The checker (checker.py) lists the contexts of a model: for each receptive
 field, all tokens that a row can see together with the token that it must say.
@@ -30,50 +30,38 @@ BATCH_SIZE = 128  # inputs that the program is tried on at once
 
 
 class Input(NamedTuple):
-  """An Input is an input as Task.parse returns it: the items [K, n] of all
-  operands, and the length of each."""
+  """An input as Task.parse returns it."""
 
-  items: np.ndarray
-  lengths: list[int]
+  items: np.ndarray  # [K, n] of all operands
+  lengths: list[int]  # of each operand
 
 
 class Found(NamedTuple):
-  """Found is what a search found in the contexts of a model.
+  """What a search found in the contexts of a model."""
 
-  Attributes:
-    contexts: how many contexts were evaluated.
-    wrong: how many of them have a margin that is not positive.
-    margin: the smallest margin.
-    counterexamples: inputs, as people type them, on which the program is wrong,
-      the shortest first.
-    failing, thin: inputs no longer than in training that have a context which
-      fails, or is right by a thin margin.
-  """
-
-  contexts: int
-  wrong: int
-  margin: float
+  contexts: int  # how many were evaluated
+  wrong: int  # how many of them have a margin that is not positive
+  margin: float  # the smallest
+  # Inputs, as people type them, on which the program is wrong, the shortest
+  # first.
   counterexamples: list[str]
+  # Inputs no longer than in training that have a context which fails, or is
+  # right by a thin margin.
   failing: list[str]
   thin: list[str]
 
 
 class Search:
-  """A Search finds contexts of one model, and inputs that have them.
-
-  Attributes:
-    model: the model, as the program has it.
-    checked: the same model, as the checker has it.
-    contexts: the checker's Contexts.
-    fields: {receptive field: [(row class, names of variables, plans), ...]}.
-  """
+  """Finds contexts of one model, and inputs that have them."""
 
   def __init__(self, model: Model, arrays: dict, config: dict, table: dict):
-    """Reads a model. The arguments after the first are those of
-    `checker.prove`, which does not refuse it."""
-    self.model = model
+    """Reads a model; `checker.prove` has the other arguments, and accepts
+    them."""
+    self.model = model  # as the program has it
+    # The same model, as the checker has it.
     self.checked = checker.Model(arrays, config, table)
     self.contexts = checker.Contexts(self.checked)
+    # {receptive field: [(row class, names of variables, plans), ...]}
     self.fields = checker.receptive_fields(self.checked, self.contexts)
 
   def batches(self) -> Iterator[tuple[tuple, np.ndarray]]:
@@ -85,12 +73,8 @@ class Search:
 
   def find_wrong(self, rng: np.random.Generator, exhaustive: bool) -> Found:
     """Looks for contexts that fail, and for inputs on which the program is
-    wrong because of them.
-
-    Args:
-      rng: chooses the rest of the inputs.
-      exhaustive: whether to go on after a receptive field with failing ones.
-    """
+    wrong because of them; unless `exhaustive`, in no receptive field after one
+    with failing contexts. `rng` chooses the rest of the inputs."""
     contexts, wrong, smallest, last = 0, 0, np.inf, None
     fails, thin = [], []
     for nodes, codes in self.batches():
@@ -125,10 +109,9 @@ class Search:
     """Tries the program on whole inputs that together have all contexts, or
     about `limit` of these, drawn at random, if they are more.
 
-    Returns:
-      {"contexts": how many were tried, "missing": for how many no input was
-      found, "wrong": on how many inputs the program is wrong, "margin": its
-      smallest margin on them}.
+    Returns {"contexts": how many were tried, "missing": for how many no input
+    was found, "wrong": on how many inputs the program is wrong, "margin": its
+    smallest margin on them}.
     """
     total = sum(len(codes) for _, codes in self.batches())
     tried, missing, wrong, smallest = 0, 0, 0, np.inf
@@ -146,12 +129,9 @@ class Search:
 
   def lookalikes(self) -> tuple[tuple, list[str]] | None:
     """Returns a row that must say different tokens where it sees the same, of
-    those among the first contexts of each receptive field.
-
-    Returns:
-      (names of the variables that it sees, and last of the one that it must
-      say; two inputs as people type them); None if there is no such row.
-    """
+    those among the first contexts of each receptive field, None if there is
+    none: the names of the variables that it sees, and last of the one that it
+    must say; and two inputs as people type them."""
     done = set()
     for nodes, codes in self.batches():
       _, names, _ = self.fields[nodes][0]
@@ -189,7 +169,6 @@ class Search:
     return result
 
   def text(self, found: Input) -> str:
-    """Returns an input as people type it."""
     items, lengths = found
     if not self.checked.task.is_grid:
       return self.model.experiment.task.input_text(items, lengths[0])
@@ -204,8 +183,8 @@ class Search:
     rng: np.random.Generator,
     as_in_training: bool = False,
   ) -> list[Input]:
-    """Returns an input for each (margin, code, receptive field) for which one
-    is found; see `draw`."""
+    """Returns inputs of each (margin, code, receptive field), where `draw`
+    finds one."""
     by_field = {}
     for _, code, nodes in found:
       by_field.setdefault(nodes, []).append(code)
@@ -222,12 +201,9 @@ class Search:
     rng: np.random.Generator,
     as_in_training: bool = False,
   ) -> list[Input | None]:
-    """Returns an input for each of U contexts of a receptive field, and None
-    for those of which none is found.
-
-    It is among the shortest ones, or with `as_in_training` of any length up to
-    that of training.
-    """
+    """Returns an input for each of U contexts of a receptive field, or None if
+    none is found: among the shortest ones, or with `as_in_training` of any
+    length up to that of training."""
     inputs: list[Input | None] = [None] * len(codes)
     rows = [row[:2] for row in self.fields[nodes]]
     find = self._products if self.checked.task.is_grid else self._sequences
@@ -246,8 +222,8 @@ class Search:
     return inputs
 
   def _longer(self, rows: list[tuple], nodes: tuple, k: int) -> Iterator[tuple]:
-    """Yields row classes with the same receptive field that rows which stand
-    for longer ones, too, stand for: k periods longer."""
+    """Yields row classes k periods longer, for which rows that stand for longer
+    ones stand too: they have the same receptive field."""
     limit, period = self.checked.class_limit, self.checked.period
     for (x, y, *grid), _ in rows:
       more = x + k * period * (x >= limit), y + k * period * (y >= limit)
@@ -260,8 +236,8 @@ class Search:
   def _sequences(
     self, row_class, names, codes, rng, as_in_training
   ) -> list[Input | None]:
-    """Returns inputs [U] with contexts at a row, and None for those that have
-    none of its size."""
+    """Returns inputs [U] with contexts at a row, or None if its size has
+    none."""
     task, experiment = self.checked.task, self.model.experiment
     length = len(task.columns(*row_class)[1]) - task.slack
     longest = experiment.task.units(experiment.train_length)
@@ -278,12 +254,9 @@ class Search:
     return [Input(x, lengths) if found else None for x, found in pairs]
 
   def _walk(self, row_class, names, codes, rng):
-    """Walks through the transducer along the tokens of contexts.
-
-    Returns:
-      (the tokens [U, P, K] of the long operands in each column, those of the
-      short operand [U], which contexts there is a walk for [U]).
-    """
+    """Walks through the transducer along the tokens of contexts; returns the
+    tokens [U, P, K] of the long operands in each column, those of the short
+    operand [U], and which contexts there is a walk for [U]."""
     task, radix = self.checked.task, len(self.checked.embedding)
     choices, columns = task.columns(*row_class)
     tokens = {
@@ -377,14 +350,10 @@ class Search:
 
 def walk(transducer, columns, tokens, count, rng):
   """Returns (symbols [U, P, K], whether there is a walk [U]) of `count` = U
-  walks from the first to an accepting state.
+  random walks from the first to an accepting state.
 
-  Args:
-    transducer: the checker's Transducer.
-    columns: for each column a mask [S] of its symbols, and its variables, the
-      output's last.
-    tokens: {variable: the token [U] that it has}.
-    rng: chooses among walks.
+  A column is a mask [S] of its symbols, and its variables, the output's last;
+  `tokens` has {variable: the token [U] that it has}.
   """
   next_states, every = transducer.next_states, np.arange(count)
 

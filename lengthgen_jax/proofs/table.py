@@ -1,5 +1,5 @@
-"""This module writes down the transducer of a task as a table: plain data that
-the card of a model has and proofs/checker.py reads.
+"""Writes down the transducer of a task as a table: plain data that the card of
+a model has and proofs/checker.py reads.
 
 A table says how examples are laid out (the segments, marks and zeros of the
 prompt, the tokens before and after the output) and has the transducer as
@@ -47,11 +47,8 @@ def obstacle(task: Task) -> str:
 
 @functools.cache
 def table(task: Task) -> dict[str, Any] | None:
-  """Returns the table of a task; None if there is an `obstacle`.
-
-  Raises:
-    UsageError: examples of the task are not what the table says.
-  """
+  """Returns the table of a task, compared with examples; None if an `obstacle`
+  is in its way."""
   if obstacle(task):
     return None
   is_grid = isinstance(task, MultiplyLong)
@@ -88,11 +85,7 @@ def table(task: Task) -> dict[str, Any] | None:
 
 def check_examples(task: Task, data: dict[str, Any], length: int) -> None:
   """Checks that random examples of a length are laid out as the table says, and
-  have its outputs.
-
-  Raises:
-    UsageError: they are not.
-  """
+  have its outputs."""
   rng, width = np.random.default_rng(length), task.natural_width(length)
   layout = checker.make_task(data, 1 << 30, has_source=True)
   last_column = width if layout.marks else length + layout.slack - 1
@@ -127,7 +120,6 @@ def check_examples(task: Task, data: dict[str, Any], length: int) -> None:
 
 @jit_unoptimized(0, 4)
 def _examples(task, items, lengths, width, bound):
-  """Returns the examples of items [B, O, n], all of one size."""
   size = Size(lengths, width, bound)
   return jax.vmap(lambda x: task.from_items(x, size))(items)
 
@@ -153,8 +145,8 @@ def values_of(data, layout, items, num_columns) -> dict[tuple, int]:
 
 
 def machine(task, symbols, short) -> dict[str, Any]:
-  """Returns the machine of a task whose short operand, if it has one, is the
-  digit `short`: those of its states that can be reached."""
+  """Returns the machine of a task, of those states that can be reached; `short`
+  is the digit of its short operand, None if it has none."""
   accepting = lambda state: True
   step, initial = task.step, task.initial_state
   if isinstance(task, MultiplyLong):

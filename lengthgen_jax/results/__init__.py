@@ -1,2 +1,1 @@
-"""This package has result rows, their files, and tables, figures and pages of
-them."""
+"""Result rows, their files, and tables, figures and pages of them."""

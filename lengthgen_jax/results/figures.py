@@ -1,6 +1,5 @@
-"""This module draws exact match (EM) and edit distance: curves against a
-number, and squares where there are more methods or test sets than curves can
-tell apart."""
+"""Figures of exact match (EM) and edit distance: curves against a number, and
+squares where there are more methods or test sets than curves can tell apart."""
 
 import itertools
 import math
@@ -44,19 +43,11 @@ def curves(
   label: str = "",
 ) -> pathlib.Path:
   """Draws rows of one metric, in a panel for each value of a field, and in it a
-  curve for each method and each set of conditions; returns the figure's path.
+  curve for each method and each set of conditions; returns the path.
 
   The values of the x axis stand side by side, whatever their distance. A curve
-  against another field than the length joins different runs; the last one in
-  `rows` at a point counts.
-
-  Args:
-    rows: the rows.
-    path: where the figure is written.
-    title: its title.
-    x: the field of the x axis.
-    panel: the field of the panels.
-    label: of the x axis; "" for one that says what lengths count.
+  against a field `x` other than the length joins different runs; the last one
+  in `rows` at a point counts. `label` is that of such an axis.
   """
   metric = rows[0]["metric"]
   dependent = () if x == "length" else BY_CONFIG
@@ -104,7 +95,6 @@ def curves(
 def _draw_curve(
   axis: plt.Axes, places: list[int], curve: pd.DataFrame, style: dict[str, Any]
 ) -> None:
-  """Draws the median and the band of a curve, or its one or two seeds."""
   if (curve.seeds < 3).all():
     for seed in range(curve.seeds.max()):
       values = [v[seed] if seed < len(v) else np.nan for v in curve["values"]]
@@ -119,9 +109,9 @@ def _draw_curve(
 def squares(
   rows: list[dict], path: pathlib.Path, title: str, line: str
 ) -> pathlib.Path:
-  """Draws exact match as a heat map with a line for each value of a field and a
-  column for each length, in a panel for each set of conditions; returns the
-  figure's path.
+  """Draws exact match as a heat map with a line for each value of the field
+  `line` and a column for each length, in a panel for each set of conditions;
+  returns the path.
 
   Methods may differ in the conditions of `summary.BY_CONFIG`, like the training
   length; of several runs of one method the last one in `rows` counts.
@@ -182,7 +172,7 @@ def by_times(
   rows: list[dict], path: pathlib.Path, title: str, pattern: str
 ) -> pathlib.Path:
   """Draws the test sets of one pattern of TIMES against how often items occur,
-  in a panel for each length; returns the figure's path."""
+  in a panel for each length; returns the path."""
   split_rows = []
   for row in rows:
     match = re.fullmatch(pattern, row["test_set"])
@@ -205,15 +195,10 @@ def draw(
   rows: list[dict], folder: pathlib.Path, prefix: str = ""
 ) -> list[pathlib.Path]:
   """Draws the figures of each task and returns their paths, that of exact match
-  by length first.
+  by length first; `prefix` begins the files' names.
 
   If a task has more than MAX_CURVES methods, squares show them, and edit
   distance by length is not drawn.
-
-  Args:
-    rows: rows of any runs.
-    folder: where the figures are written.
-    prefix: the beginning of the files' names.
   """
   paths = []
   for task in dict.fromkeys(row["task"] for row in rows):
@@ -244,5 +229,5 @@ def by_field(
   rows: list[dict], path: pathlib.Path, title: str, field: str
 ) -> pathlib.Path:
   """Draws exact match against a config field, whose value each row has under
-  the field's name, in a panel for each length; returns the figure's path."""
+  the field's name, in a panel for each length; returns the path."""
   return curves(rows, path, title, field, "length", field)

@@ -1,4 +1,4 @@
-"""This module makes a self-contained HTML page of results.
+"""A self-contained HTML page of results.
 
 Each task has a table that a reader can sort and filter, and a figure; below
 them opens with a click: other test sets, edit distances, further figures.
@@ -25,16 +25,11 @@ def page(
   figures: Iterable[pathlib.Path] = (),
   fields: dict[str, list[str]] | None = None,
 ) -> str:
-  """Returns an HTML page.
+  """Returns the HTML page of rows of any runs, and of texts for missing ones.
 
-  Args:
-    title: its title.
-    rows: rows of any runs.
-    missing: a line of text for each missing result.
-    figures: PNGs to embed, whose names begin with the task; of each task the
-      first one stands below the main table.
-    fields: {task: further columns of its rows}, like config fields that were
-      varied.
+  `figures` are PNGs, whose names begin with the task; the first of a task
+  stands below its main table. `fields` are further columns by task, like config
+  fields that were varied.
   """
   tasks, sections = sorted({row["task"] for row in rows}), []
   # The longest name first: "multiply_long" is no figure of "multiply".

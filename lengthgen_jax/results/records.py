@@ -1,5 +1,4 @@
-"""This module has the fields of result rows, and the files of JSON lines that
-hold them.
+"""The fields of result rows, and the files of JSON lines that hold them.
 
 A row is a dict with the fields of `Row`. Of several hosts the first one alone
 writes files.
@@ -16,10 +15,10 @@ from lengthgen_jax.errors import check, file_errors
 
 
 class Conditions(TypedDict):
-  """Conditions are the fields that say what was measured, and on what.
+  """The fields that say what was measured, and on what.
 
   Rows that differ in one are not pooled, unless a table or figure varies it or
-  what follows from it (`summary.pool`). Names of curves add conditions in this
+  what follows from it (`summary.cells`). Names of curves add conditions in this
   order until the names differ.
   """
 
@@ -56,8 +55,7 @@ class Conditions(TypedDict):
 
 
 class Row(Conditions):
-  """A Row is one measurement of one seed: a line of results.jsonl or
-  probes.jsonl."""
+  """One measurement of one seed: a line of results.jsonl or probes.jsonl."""
 
   seed: int
   stopped_at: int  # the step at which training ended early, -1 if it did not
@@ -89,18 +87,15 @@ PARAMETERS = ("run", "config_hash", "stage", "checkpoint", "step", "seed")
 
 
 def key(row: dict) -> tuple:
-  """Returns the values of the fields of KEY."""
   return tuple(row.get(name) for name in KEY)
 
 
 def parameters(row: dict) -> tuple:
-  """Returns the values of the fields of PARAMETERS."""
   return tuple(row.get(name) for name in PARAMETERS)
 
 
 def completed(row: Any) -> Any:
-  """Returns a row with the fields of BEFORE, if it lacks them; a value that is
-  no row is returned as it is."""
+  """Returns a row with BEFORE where it lacks it, and anything else as it is."""
   return BEFORE | row if isinstance(row, dict) else row
 
 
@@ -127,13 +122,8 @@ def of_metric(rows: list[dict], metric: str) -> list[dict]:
 
 
 def read(path: str | pathlib.Path) -> list[dict]:
-  """Returns the objects of a JSON-lines file, [] if there is no file.
-
-  A last line that was cut off is left out.
-
-  Raises:
-    UsageError: another line is no JSON, or the file cannot be read.
-  """
+  """Returns the objects of a JSON-lines file, but for a last line that was cut
+  off; [] if there is no file. UsageError names another damaged line."""
   path, rows = pathlib.Path(path), []
   with file_errors(f"{path}: cannot be read"):
     lines = (
@@ -150,12 +140,8 @@ def read(path: str | pathlib.Path) -> list[dict]:
 
 
 def read_results(path: str | pathlib.Path) -> list[dict]:
-  """Returns the rows of a results.jsonl or probes.jsonl, [] if there is no
-  file. Rows that lack fields of BEFORE are given them.
-
-  Raises:
-    UsageError: a line is still no row of this version, or what `read` raises.
-  """
+  """Returns the rows of a results.jsonl or probes.jsonl, with BEFORE where they
+  lack it; UsageError names a line that is no row of this version."""
   rows = [completed(row) for row in read(path)]
   for i, row in enumerate(rows, 1):
     reason = flaw(row)
@@ -173,11 +159,7 @@ def write(path: str | pathlib.Path, rows: list[dict]) -> None:
 
 
 def write_text(path: str | pathlib.Path, text: str) -> None:
-  """Writes a text file, all of it or nothing.
-
-  A file at that path is replaced, missing folders are made. Of several hosts
-  the primary one alone writes.
-  """
+  """Writes a text file, all of it or nothing; missing folders are made."""
   if not hosts.is_primary():
     return
   path = pathlib.Path(path)
@@ -188,11 +170,7 @@ def write_text(path: str | pathlib.Path, text: str) -> None:
 
 
 def append(path: str | pathlib.Path, rows: list[dict]) -> None:
-  """Adds objects at the end of a JSON-lines file, which is made if missing.
-
-  If the last line was cut off, it is removed first; if it lacks its line end
-  alone, it is kept and gets one.
-  """
+  """Adds objects at the end of a JSON-lines file, which may be missing."""
   if not hosts.is_primary():
     return
   with open(path, "ab+") as file:
@@ -205,13 +183,8 @@ def append(path: str | pathlib.Path, rows: list[dict]) -> None:
 
 
 def drop_after(path: str | pathlib.Path, steps: dict[int, int]) -> None:
-  """Removes the rows that a resumed run will write again.
-
-  Args:
-    path: a log of training, like metrics.jsonl, whose objects have "step" and
-      "seed"; there may be none.
-    steps: the step of each seed's checkpoint; its later rows are removed.
-  """
+  """Removes from a log of training the rows that a resumed run will write
+  again: those of each seed after the step of its checkpoint."""
   if pathlib.Path(path).exists():
     write(
       path, [row for row in read(path) if row["step"] <= steps[row["seed"]]]
@@ -221,18 +194,12 @@ def drop_after(path: str | pathlib.Path, steps: dict[int, int]) -> None:
 def merge(
   path: str | pathlib.Path, rows: list[dict], keep_larger: bool = False
 ) -> list[dict]:
-  """Adds rows to a results.jsonl or probes.jsonl.
+  """Adds rows to a results.jsonl or probes.jsonl, and returns for each of them
+  the row that the file has now.
 
   They replace the rows with the same key; with `keep_larger`, those of more
-  samples (and the same bound) stay instead. A certificate also replaces
-  earlier ones of the same parameters, of whatever version.
-
-  Returns:
-    For each of `rows`, the row that the file has now.
-
-  Raises:
-    ValueError: a new row is no row of this version.
-    UsageError: a line of the file is none, or what `read` raises.
+  samples (and the same bound) stay instead. A certificate also replaces earlier
+  ones of the same parameters, of whatever version.
   """
   for row in rows:
     if flaw(row):

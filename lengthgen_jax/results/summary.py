@@ -1,5 +1,5 @@
-"""This module pools result rows over seeds: a pandas frame with the statistics
-of every cell of a table.
+"""Pools result rows over seeds: a pandas frame with the statistics of every
+cell of a table.
 
 Rows that agree in all conditions (the fields of `records.Conditions`) but the
 length are one *curve*: a line of a table or of a figure. If a seed was measured
@@ -46,11 +46,8 @@ STAGES_LAST_FIRST = ("finetune", "retrain", "train")
 
 def frame(rows: list[dict], metrics: Sequence[str]) -> pd.DataFrame:
   """Returns the rows of some metrics that have a value as a frame, in which ""
-  stands for a condition that a row lacks.
-
-  `is_proved` says whether the row's model is proved right, by its last
-  certificate.
-  """
+  stands for a condition that a row lacks, and `is_proved` says whether the
+  row's model is proved right, by its last certificate."""
   certificates = {
     records.parameters(row): row["value"] == 1
     for row in rows
@@ -101,11 +98,9 @@ def cells(
   of several searches the one with the greatest bound counts.
 
   Args:
-    rows: rows of any metrics and runs.
-    metric: the metric of the curves, which are in the order of its rows.
     by: fields that vary within a curve, like those of the x axis and of panels.
-    shown: fields that are shown beside the name, which must not say them too;
-      among them may be "seed", then each seed is a curve.
+    shown: fields that stand beside the name, which must not say them too; with
+      "seed" each seed is a curve.
     dependent: conditions that may vary within a curve because they follow from
       `by`. A cell has only rows that agree in them with its last row.
   """
@@ -196,13 +191,8 @@ def _seeds(measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def final(rows: list[dict], stage: str = "", test_set: str = "") -> list:
-  """Returns the cells of exact match of a run's last stage, of the first test
-  set that eval.stress did not add; [] if there are none.
-
-  Args:
-    rows: rows of one run.
-    stage, test_set: another stage and test set, "" for these.
-  """
+  """Returns the cells of exact match of one run's last stage, or of `stage`, of
+  the first test set that eval.stress did not add, or of `test_set`."""
   tested = [row for row in rows if not row.get("stress")]
   exact_rows = records.of_metric(tested, "em")
   stages = {row["stage"] for row in exact_rows}
@@ -234,5 +224,4 @@ def model_name(row: dict) -> str:
 
 
 def joined(values: pd.Series) -> str:
-  """Returns different values as text, like "fixed or natural"."""
   return " or ".join(sorted(map(str, set(values))))

@@ -1,5 +1,5 @@
-"""This module makes tables of results: of one run as text, of many as frames of
-text, and these as Markdown and LaTeX.
+"""Tables of results: of one run as text, of many as frames of text, and these
+as Markdown and LaTeX.
 
 In a cell stands the median of the seeds or, of fewer than three, each seed.
 """
@@ -31,8 +31,8 @@ def values_text(
   cell: Any, to_text: Callable[[float], str] = percent, worst: str = ""
 ) -> str:
   """Returns the median of a cell's seeds and, where its text differs, after
-  `worst` the worst seed in parentheses; of fewer than three seeds each value
-  if they differ."""
+  `worst` the worst seed in parentheses; of fewer than three seeds each value if
+  they differ."""
   if cell.seeds < 3:
     return ", ".join(dict.fromkeys(map(to_text, cell.values)))
   median, low = to_text(cell.median), to_text(cell.worst)
@@ -43,8 +43,8 @@ def cell_text(cell: Any, worst: str = "worst ") -> str:
   """Returns a cell as text, with its lower bound, if it has one.
 
   Of the frontier "≥" says that nothing failed as far as was looked, and "∀"
-  that every seed is proved right. " of k" follows where only k of
-  the curve's seeds were measured.
+  that every seed is proved right. " of k" follows where only k of the curve's
+  seeds were measured.
   """
   if cell.length == FRONTIER:
     if cell.proved == cell.in_curve:
@@ -76,14 +76,9 @@ def wide(
   names: dict[str, str],
   to_text: Callable[[Any], str] = cell_text,
 ) -> pd.DataFrame:
-  """Returns a frame of text with a row for each curve and a column for each
-  length, and the frontier, if it was searched.
-
-  Args:
-    cells: what `summary.cells` returns.
-    names: {column of `cells`: heading} of the columns before the numbers.
-    to_text: makes the text of a cell.
-  """
+  """Returns a frame of text with a row for each curve of `cells` and a column
+  for each length, and the frontier, if it was searched; before them are the
+  columns in `names`, {column of `cells`: heading}."""
   texts = [to_text(cell) for cell in cells.itertuples()]
   lengths = cells.assign(text=texts).pivot(
     index="curve", columns="length", values="text"
@@ -118,8 +113,6 @@ def with_seeds(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def in_order(cells: pd.DataFrame) -> pd.DataFrame:
-  """Returns cells sorted by task, method, stage, test set, width, run and
-  step."""
   by = ["task", "method", "stage", "test_set", "width", "run", "step"]
   order = cells.sort_values(by, key=lambda x: x.astype(str), kind="stable")
   numbers = {old: new for new, old in enumerate(order.curve.unique())}
@@ -129,14 +122,8 @@ def in_order(cells: pd.DataFrame) -> pd.DataFrame:
 def cells_of_task(
   rows: list[dict], task: str, metric: str = "em", fields: Sequence[str] = ()
 ) -> pd.DataFrame:
-  """Returns the cells of one task's runs, in order.
-
-  Args:
-    rows: rows of any runs and tasks.
-    task: the task.
-    metric: the metric.
-    fields: further columns of the rows, like config fields that were varied.
-  """
+  """Returns the cells of one task's runs, in order; `fields` are further
+  columns of the rows, like config fields that were varied."""
   task_rows = [row for row in rows if row["task"] == task]
   shown = (*summary.SHOWN, *fields)
   return with_seeds(in_order(summary.cells(task_rows, metric, shown=shown)))
@@ -155,14 +142,11 @@ def named(
 
 
 def run_table(rows: list[dict]) -> str:
-  """Returns a table of exact match by length as text, for the screen.
+  """Returns a table of one run's exact match by length as text, for the screen.
 
   There is a line for each seed, and below them one of the median of more than
   two; of the test sets that eval.stress adds there is one line for all seeds. ∀
   stands beside a seed that is proved right at every length.
-
-  Args:
-    rows: rows of one run, of any metrics.
   """
   curves = summary.cells(rows, shown=("test_set",))
   if curves.empty:
@@ -206,14 +190,11 @@ def _lines(cells: pd.DataFrame) -> pd.DataFrame:
 def certificates(
   named_rows: Sequence[tuple[str, str, list[dict]]],
 ) -> pd.DataFrame:
-  """Returns a table of what certificates say, without rows if there are none.
+  """Returns a table of what certificates say, by (task, model, result rows of
+  one stage), without those that have none.
 
   "rounding" is the largest bound of the seeds that have one; the last column
   has the seeds that are not proved right.
-
-  Args:
-    named_rows: (task, model, result rows of one stage) for each row of the
-      table; those without a certificate are left out.
   """
   lines = []
   for task, model, rows in named_rows:
@@ -245,8 +226,7 @@ def certificates(
 
 
 def _range(values: pd.Series, form: str) -> str:
-  """Returns "LEAST to GREATEST", one of them if their texts are equal, and ""
-  if there are no values."""
+  """Returns "LEAST to GREATEST", or one if their texts are equal, or ""."""
   texts = [form.format(value) for value in sorted(values.dropna())]
   return " to ".join(dict.fromkeys([*texts[:1], *texts[-1:]]))
 
@@ -283,12 +263,8 @@ def to_latex(table: pd.DataFrame) -> str:
 
 
 def to_csv(rows: list[dict]) -> str:
-  """Returns the cells of runs as CSV, those of `summary.cells`: exact match,
-  its frontier (a length) and edit distance.
-
-  The column `values` has those of the seeds. What does not exist is left empty,
-  as the median of two seeds.
-  """
+  """Returns the cells of runs as CSV: exact match, its frontier (a length) and
+  edit distance; empty is what does not exist, as the median of two seeds."""
   parts = [summary.cells(rows, metric) for metric in ("em", "edit")]
   table = pd.concat([in_order(part) for part in parts])
   table["values"] = table["values"].map(lambda x: " ".join(map(str, x)))

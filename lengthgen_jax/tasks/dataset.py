@@ -118,7 +118,7 @@ def widest(widths: Sequence[Width]) -> Width:
   return tuple(width) if isinstance(width, list) else width
 
 
-# The examples of a gradient step. A round of training is one or more gradient
+# The examples of a gradient step. A cycle of training is one or more gradient
 # steps, each on the shares of one or more heads. A share has a part for each
 # bucket of lengths; their sizes are static.
 
@@ -153,7 +153,7 @@ def step_specs(
   kind: str,
   weights: Sequence[float],
 ) -> tuple[StepSpec, ...]:
-  """Returns the gradient steps of a round.
+  """Returns the gradient steps of a cycle.
 
   They are one step for each task in turn (kind "alternate"; task hinting paper,
   section 4.1), or a single step on a batch that all tasks share by their

@@ -1,5 +1,4 @@
-"""This module saves the states of a run, and restores them, by Orbax's
-CheckpointManager."""
+"""Saves the states of a run, and restores them, by Orbax."""
 
 import pathlib
 from collections.abc import Callable, Iterable
@@ -12,7 +11,7 @@ from lengthgen_jax.errors import UsageError, check
 
 
 class Checkpoints:
-  """Checkpoints are the newest states of one run, each in {folder}/{step}.
+  """The newest states of one run, each in {folder}/{step}.
 
   Orbax writes a step in the background, under another name until it is
   complete. Of several hosts each writes its shards.
@@ -25,15 +24,11 @@ class Checkpoints:
     seeds: Iterable[int],
     writes: bool = False,
   ):
-    """Opens the checkpoints in a folder.
+    """Opens the checkpoints in a folder, of which `keep` are kept and only
+    those of `seeds` are read.
 
-    Args:
-      folder: the folder of the run's checkpoints.
-      keep: how many of the newest checkpoints are kept.
-      seeds: the seeds whose states are saved, and the only ones whose
-        checkpoints are read.
-      writes: whether the folder is made, and what a killed run left half
-        written is removed from it; otherwise nothing is changed.
+    Unless `writes`, nothing on disk is changed; else the folder is made, and
+    what a killed run left half written is removed from it.
     """
     import orbax.checkpoint as ocp  # slow, and most commands need none of it
 
@@ -82,14 +77,10 @@ class Checkpoints:
     """Returns (step, state) of the newest checkpoint that can be restored, or
     of `step`; (None, None) if there is no checkpoint.
 
-    Args:
-      abstract: a pytree of shapes and dtypes (and shardings) like the state.
-      step: the step to restore; None for the newest.
-      report: is called with a line for each checkpoint that is passed over.
-
-    Raises:
-      UsageError: `step` is missing, it or every checkpoint cannot be restored,
-        or the checkpoint has other seeds or another structure.
+    `abstract` is a pytree of shapes and dtypes (and shardings) like the state;
+    `report` gets a line for each checkpoint that is passed over. A UsageError
+    says that `step` is missing, that it or every checkpoint cannot be restored,
+    or that one has other seeds or another structure.
     """
     steps, failure = self.steps(), ""
     choices = f"choose last, best or one of {', '.join(map(str, steps))}"
@@ -110,8 +101,6 @@ class Checkpoints:
     return None, None
 
   def _restore(self, step: int, abstract: Any, where: str) -> Any:
-    """Returns the state of a step; raises UsageError, which begins with
-    `where`, if it is of other seeds or of another structure."""
     metadata, leaves = self._manager.metadata(step), leaves_by_path(abstract)
     seeds = metadata.custom_metadata["seeds"]
     check(

@@ -1,4 +1,4 @@
-"""This module logs a training run, and receives the signals that stop it."""
+"""Logs a training run, and receives the signals that stop it."""
 
 import contextlib
 import pathlib
@@ -40,8 +40,8 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 class Log:
-  """A Log writes what a training run reports, on the first host alone:
-  metrics.jsonl, watched.jsonl, TensorBoard summaries and a progress bar."""
+  """What a training run reports, on the first host alone: metrics.jsonl,
+  watched.jsonl, TensorBoard summaries and a progress bar."""
 
   def __init__(
     self,
@@ -51,17 +51,9 @@ class Log:
     attempt_steps: int,
     last_steps: dict[int, int],
   ):
-    """Opens the log of a run.
-
-    Args:
-      folder: the folder of the run.
-      heads: the names of the output heads, the main task's first.
-      learning_rate: function of the gradient step of an attempt.
-      attempt_steps: the number of gradient steps of an attempt.
-      last_steps: the step of each seed in the checkpoint that training resumes
-        from, 0 without one. Rows of later steps are dropped, because those
-        steps are trained again.
-    """
+    """Opens the log of a run that resumes from `last_steps`, the step of each
+    seed, 0 without a checkpoint. Rows of later steps are dropped, because those
+    steps are trained again."""
     from tensorboardX import SummaryWriter
     from tqdm import tqdm
 
@@ -128,6 +120,5 @@ class Log:
     records.append(self.watched_path, rows)
 
   def close(self) -> None:
-    """Closes the bar and TensorBoard."""
     self.progress_bar.close()
     self.summary_writer.close()

@@ -2,11 +2,12 @@
 of steps, and the loop around chunks.
 
 A gradient step trains one or more output heads: a share is the examples of one
-of them, in parts, batches of one static size each. A round is the steps until
-every head has had its turn; a chunk is many rounds, and validation at their
+of them, in parts, batches of one static size each. A cycle is the steps until
+every head has had its turn; a chunk is many cycles, and validation at their
 end. An attempt is a training from new initial parameters. The functions up to
 `validate` are of one seed; `over_seeds` maps a chunk over all of them, and what
-becomes of each seed then is decided in Python.
+becomes of each seed then is decided in Python. Specs, heads and parts are
+static arguments; all others are traced.
 """
 
 import contextlib
@@ -48,72 +49,53 @@ CACHE_BYTES = 3 << 20
 
 @dataclasses.dataclass(frozen=True)
 class TrainSpec:
-  """A TrainSpec is what compiled training depends on; it is hashable.
-
-  Attributes:
-    experiment: the tasks, data and model.
-    train: the optimizer, its schedule, and when a seed stops.
-    sparse_plan: the plan of attention along lines; None for dense attention.
-    mesh: the devices.
-  """
+  """What compiled training depends on; hashable."""
 
   experiment: Experiment
   train: TrainConfig
+  # of attention along lines; None: dense attention
   sparse_plan: SparsePlan | None = None
   mesh: Mesh = SINGLE_DEVICE
 
   @property
-  def steps_per_round(self) -> int:
-    """Returns the number of gradient steps of a round."""
+  def steps_per_cycle(self) -> int:
+    """The number of gradient steps of a cycle."""
     return len(self.experiment.step_specs)
 
   @property
   def attempt_steps(self) -> int:
-    """Returns the number of gradient steps of an attempt: train.steps, rounded
-    up to whole rounds."""
-    return -(-self.train.steps // self.steps_per_round) * self.steps_per_round
+    """The number of gradient steps of an attempt: train.steps, rounded up to
+    whole cycles."""
+    return -(-self.train.steps // self.steps_per_cycle) * self.steps_per_cycle
 
   @property
-  def chunk_rounds(self) -> int:
-    """Returns the number of rounds of a chunk."""
-    return max(self.train.chunk // self.steps_per_round, 1)
+  def chunk_cycles(self) -> int:
+    """The number of cycles of a chunk."""
+    return max(self.train.chunk // self.steps_per_cycle, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """A Run says what is trained, and where it is stored.
-
-  Attributes:
-    experiment, train, sparse_plan, mesh: as in TrainSpec.
-    seeds: the R seeds, which are trained together.
-    scaffold: the bias by attention site, with a leading axis R or 1.
-    folder: the folder of checkpoints and logs.
-    save_every: the number of chunks between checkpoints.
-    keep: the number of newest checkpoints that stay.
-    report: function that prints a line of text.
-    replay: inputs to train on again, with a leading axis R; see `draw_batch`.
-    watch: function of the run and its states [R, ...] that returns rows for
-      watched.jsonl; None for no probes during training.
-    watch_every: the number of chunks between calls of `watch`.
-  """
+  """What is trained, and where it is stored."""
 
   experiment: Experiment
   train: TrainConfig
-  seeds: tuple[int, ...]
-  scaffold: dict
-  folder: pathlib.Path
-  save_every: int
-  keep: int
-  report: Callable[[str], None]
+  seeds: tuple[int, ...]  # the R seeds, which are trained together
+  scaffold: dict  # the bias by attention site, with a leading axis R or 1
+  folder: pathlib.Path  # of checkpoints and logs
+  save_every: int  # chunks between checkpoints
+  keep: int  # how many of the newest checkpoints stay
+  report: Callable[[str], None]  # prints a line
+  # inputs to train on again, with a leading axis R; see `draw_batch`
   replay: dict | None = None
   sparse_plan: SparsePlan | None = None
+  # returns rows of probes during training, for watched.jsonl
   watch: Callable[["Run", "TrainState"], list[dict]] | None = None
-  watch_every: int = 1
+  watch_every: int = 1  # chunks between calls of `watch`
   mesh: Mesh = SINGLE_DEVICE
 
   @property
   def spec(self) -> TrainSpec:
-    """Returns what the run's compiled training depends on."""
     return TrainSpec(self.experiment, self.train, self.sparse_plan, self.mesh)
 
   def open_checkpoints(self, writes: bool = False) -> Checkpoints:
@@ -123,37 +105,26 @@ class Run:
 
 
 class TrainState(struct.PyTreeNode):
-  """A TrainState is the state of one seed's training, or of R seeds with a
-  leading axis R, as checkpoints hold it.
+  """The state of one seed's training, or of R seeds with a leading axis R, as
+  checkpoints hold it."""
 
-  Attributes:
-    step: int32, the number of gradient steps, summed over all attempts.
-    attempt: int32, the number of restarts with other initial parameters.
-    attempt_start: int32, the step at which this attempt began.
-    params, opt_state: the parameters and the optimizer's state.
-    done: bool, whether training has ended: at the target exact match, after the
-      last step, or because the seed diverged.
-    diverged: bool, whether the loss or the parameters became non-finite; the
-      parameters are then those before that chunk.
-    stopped_at: int32, the step at which the seed reached the target or
-      diverged, -1 if it has done neither.
-    best_em: float32, the main task's best exact match in validation, over all
-      attempts, without the chunks that diverged; -1 before any other.
-    best_step: int32, the step of that validation.
-    best_params: the parameters at that step.
-  """
-
-  step: Any
-  attempt: Any
-  attempt_start: Any
+  step: Any  # int32, the number of gradient steps, summed over all attempts
+  attempt: Any  # int32, the number of restarts with other initial parameters
+  attempt_start: Any  # int32, the step at which this attempt began
   params: dict
   opt_state: optax.OptState
-  done: Any
+  done: Any  # bool, at the target exact match, after the last step, or diverged
+  # bool, the loss or the parameters became non-finite; the parameters are those
+  # before that chunk
   diverged: Any
+  # int32, the step at which the seed reached the target or diverged; -1 if it
+  # did neither
   stopped_at: Any
+  # float32, the main task's best exact match in validation, over all attempts,
+  # without the chunks that diverged; -1 before any other
   best_em: Any
-  best_step: Any
-  best_params: dict
+  best_step: Any  # int32, the step of that validation
+  best_params: dict  # the parameters at that step
 
 
 @partial(jax.jit, static_argnums=0)
@@ -194,18 +165,16 @@ def draw_batch(
   replay: dict | None = None,
 ) -> tuple[Batch, rng.Noise]:
   """Draws a part of a head's examples of a gradient step, and their noise
-  (dropout, random positions and counts): a function of seed and step.
+  (dropout, random positions and counts): a function of seed and step, the
+  number of gradient steps before this one.
 
-  Args:
-    spec, head, part: static arguments; the others are traced.
-    seed, step: the seed, and the number of gradient steps before this one.
-    replay: inputs from which a fraction (train.replay_share) of the main task's
-      examples is drawn: "items" [n, operands, longest] and "lengths" [n,
-      operands], of which only the first "count" are valid; or None.
+  `replay` are inputs from which a fraction (train.replay_share) of the main
+  task's examples is drawn: "items" [n, operands, longest] and "lengths" [n,
+  operands], of which only the first "count" are valid.
   """
   experiment, index = spec.experiment, spec.experiment.heads.index(head)
   data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
-  width_index = step // spec.steps_per_round  # every round has the next width
+  width_index = step // spec.steps_per_cycle  # every cycle has the next width
   batch = experiment.sample(data_key, head, part, width_index)
   if replay is not None and index == 0:
     count = int(spec.train.replay_share * part.count)
@@ -228,12 +197,27 @@ def loss(
   noise: rng.Noise,
 ) -> jax.Array:
   """Returns the cross-entropy (nats) summed over the scored tokens, with the
-  noise of training; `scaffold` is the bias of one seed by site."""
+  noise of training."""
   logits, _ = spec.experiment.apply(
     params, scaffold, batch, head, noise, spec.sparse_plan
   )
   nats = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target)
   return (nats * batch.weight).sum()
+
+
+def block_bytes(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
+  """Estimates the bytes of a decoder block's largest activations for one
+  example, at 4 bytes a number: the attention weights (along lines also the
+  gathered keys and values, with gradients, but not the weights of transparent
+  heads), and the hidden layer of the MLP."""
+  config, rows = spec.experiment.model.config, batch.inputs.shape[1]
+  # How many numbers each head has for a row.
+  row_size = max(rows, 0 if batch.source is None else batch.source.shape[1])
+  if spec.sparse_plan is not None:
+    # For each line: the weight, the key, the value and both their gradients.
+    num_lines = max(lines.value.shape[-1] for lines in scaffold.values())
+    row_size = num_lines * (1 + 4 * config.head_dim)
+  return 4 * rows * (config.num_heads * row_size + config.mlp_dim)
 
 
 def num_microbatches(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
@@ -247,10 +231,7 @@ def num_microbatches(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
     return 1
   examples, shards = len(batch.inputs), spec.mesh.shape[1]
   per_shard = examples // shards if examples % shards == 0 else 1
-  example_bytes = spec.experiment.activation_bytes(
-    batch, scaffold, spec.sparse_plan
-  )
-  most_examples = max(CACHE_BYTES // example_bytes, 1)
+  most_examples = max(CACHE_BYTES // block_bytes(spec, batch, scaffold), 1)
   return next(
     count
     for count in range(1, per_shard + 1)
@@ -298,15 +279,8 @@ def train_step(
 ) -> tuple[dict, optax.OptState, jax.Array]:
   """Takes a gradient step of the weighted sum of the shares' mean losses.
 
-  Args:
-    spec, step_spec: static arguments; the others are traced.
-    params, opt_state: the parameters and the optimizer's state before the step.
-    seed, step, replay: as in `draw_batch`.
-    scaffold: the attention bias of this seed, by site.
-
-  Returns:
-    The parameters and the optimizer's state after the step, and each share's
-    mean loss before it [shares] (nats per scored token).
+  Returns the parameters and the optimizer's state after the step, and each
+  share's mean loss before it [shares] (nats per scored token).
   """
   add = partial(jax.tree.map, jnp.add)
   losses, grads = [], []
@@ -346,11 +320,11 @@ def update(
   new_params = optax.apply_updates(params, updates)
   idle = spec.experiment.idle_params(step_spec)
 
-  def choose(path: tuple, old: jax.Array, new: jax.Array) -> jax.Array:
+  def keep_idle(path: tuple, old: jax.Array, new: jax.Array) -> jax.Array:
     return old if {getattr(key, "key", "") for key in path} & idle else new
 
   return jax.tree_util.tree_map_with_path(
-    choose, (params, opt_state), (new_params, new_opt_state)
+    keep_idle, (params, opt_state), (new_params, new_opt_state)
   )
 
 
@@ -358,47 +332,36 @@ def update(
 
 
 class Metrics(NamedTuple):
-  """Metrics are those of a seed in a chunk; if it was done before, its loss is
-  NaN.
+  """Those of a seed in a chunk; if it was done before, its loss is NaN."""
 
-  Attributes:
-    loss: [heads], the mean training loss (nats per scored token).
-    em: [heads], the exact match, a fraction, on held-out examples of training
-      lengths at the end of the chunk.
-    is_finite: whether all parameters are finite.
-  """
-
-  loss: Any
+  loss: Any  # [heads], the mean training loss (nats per scored token)
+  # [heads], exact match, a fraction, on held-out examples of training lengths
+  # at the end of the chunk
   em: Any
-  is_finite: Any
+  is_finite: Any  # whether all parameters are finite
 
 
 def train_chunk(
   spec: TrainSpec, inputs: tuple
 ) -> tuple[dict, optax.OptState, Metrics]:
-  """Trains a seed for some rounds, and validates it.
+  """Trains a seed for some cycles, and validates it.
 
-  Args:
-    spec: a static argument.
-    inputs: (parameters, state of the optimizer, seed, number of its gradient
-      steps so far, number of rounds, number of widths to validate, scaffold,
-      replay); both numbers are 0 for a seed that is done.
-
-  Returns:
-    The parameters, the state of the optimizer, and the metrics.
+  Inputs are the parameters, the state of the optimizer, the seed, the number of
+  its gradient steps so far, the numbers of cycles and of widths to validate (0
+  for a seed that is done), the scaffold and replay.
   """
-  params, opt_state, seed, first_step, rounds, widths, scaffold, replay = inputs
+  params, opt_state, seed, first_step, cycles, widths, scaffold, replay = inputs
   experiment = spec.experiment
-  # The heads that each step of a round trains.
+  # The heads that each step of a cycle trains.
   heads = [
     np.array([experiment.heads.index(share.head) for share in step_spec])
     for step_spec in experiment.step_specs
   ]
 
-  def train_round(i: jax.Array, carry: tuple) -> tuple:
+  def train_cycle(i: jax.Array, carry: tuple) -> tuple:
     params, opt_state, loss_sums = carry
     for k, step_spec in enumerate(experiment.step_specs):
-      step = first_step + i * spec.steps_per_round + k
+      step = first_step + i * spec.steps_per_cycle + k
       params, opt_state, losses = train_step(
         spec, step_spec, params, opt_state, seed, step, scaffold, replay
       )
@@ -407,12 +370,12 @@ def train_chunk(
 
   zeros = jnp.zeros(len(experiment.heads))
   params, opt_state, loss_sums = jax.lax.fori_loop(
-    0, rounds, train_round, (params, opt_state, zeros)
+    0, cycles, train_cycle, (params, opt_state, zeros)
   )
-  step = first_step + rounds * spec.steps_per_round
+  step = first_step + cycles * spec.steps_per_cycle
   leaves = [jnp.isfinite(x).all() for x in jax.tree.leaves(params)]
   metrics = Metrics(
-    loss=loss_sums / (rounds * np.bincount(np.concatenate(heads))),
+    loss=loss_sums / (cycles * np.bincount(np.concatenate(heads))),
     em=validate(spec, params, seed, step, scaffold, widths),
     is_finite=jnp.stack(leaves).all(),
   )
@@ -470,13 +433,13 @@ def over_seeds(function: Callable[[TrainSpec, Any], Any], spec: TrainSpec):
   return jax.jit(spec.mesh.shard_map_seeds(of_seeds))
 
 
-def select(spec: TrainSpec, inputs: tuple[jax.Array, Any, Any]) -> Any:
-  """Returns one of two pytrees: the first if the condition holds."""
+def where(spec: TrainSpec, inputs: tuple[jax.Array, Any, Any]) -> Any:
+  """Returns one of two pytrees: the first where the condition holds."""
   condition, on_true, on_false = inputs
   return jax.tree.map(partial(jnp.where, condition), on_true, on_false)
 
 
-def choose(
+def where_seeds(
   spec: TrainSpec, mask_R: np.ndarray, on_true: Any, on_false: Any
 ) -> Any:
   """Returns, of two pytrees [R, ...], each seed's part of the first where the
@@ -485,7 +448,7 @@ def choose(
     return on_true
   if not mask_R.any():
     return on_false
-  return over_seeds(select, spec)((mask_R, on_true, on_false))
+  return over_seeds(where, spec)((mask_R, on_true, on_false))
 
 
 def init_seeds(
@@ -494,16 +457,12 @@ def init_seeds(
   attempts: Sequence[int] = (),
   initial: Sequence[dict] = (),
 ) -> TrainState:
-  """Returns the states [R, ...] before the first step, on the spec's devices.
+  """Returns the states [R, ...] before the first step, on the spec's devices,
+  of each seed's attempt (the first by default), with `initial` parameters where
+  they are given.
 
   They are computed on one device, so that they are the same to the last bit
   whatever the mesh.
-
-  Args:
-    spec: the spec.
-    seeds: the R seeds.
-    attempts: the number of each seed's attempt; the first by default.
-    initial: the parameters of each seed; random ones by default.
   """
   on_one = dataclasses.replace(spec, mesh=SINGLE_DEVICE)
   states = [
@@ -541,13 +500,12 @@ def end_chunk(
   opt_state: optax.OptState,
   metrics: Metrics,
 ) -> TrainState:
-  """Returns the states [R, ...] after a chunk, from those before it and its
-  results.
+  """Returns the states [R, ...] after a chunk that ends at `step` [R], from
+  those before it and its results.
 
   If the loss or the parameters are not finite, the parameters and the
   optimizer's state of before the chunk stay, and the seed is done. It is also
-  done if it has reached the target, or at the end of its attempt. `step` [R] is
-  the step at the end of the chunk.
+  done if it has reached the target, or at the end of its attempt.
   """
   em = metrics.em[:, 0]
   # A chunk of no steps (train.steps=0) has NaN as its loss, and may be sound.
@@ -557,7 +515,7 @@ def end_chunk(
   is_better = is_valid & (em > states.best_em)
   reached = is_valid & (em >= spec.train.target_exact_match)
   used_up = step - states.attempt_start >= spec.attempt_steps
-  params, opt_state = choose(
+  params, opt_state = where_seeds(
     spec, is_sound, (params, opt_state), (states.params, states.opt_state)
   )
   return states.replace(
@@ -569,7 +527,7 @@ def end_chunk(
     stopped_at=np.where(~is_sound | reached, step, states.stopped_at),
     best_em=np.where(is_better, em, states.best_em),
     best_step=np.where(is_better, step, states.best_step),
-    best_params=choose(spec, is_better, params, states.best_params),
+    best_params=where_seeds(spec, is_better, params, states.best_params),
   )
 
 
@@ -613,7 +571,7 @@ def restart_failed(run: Run, states: TrainState) -> TrainState:
     )
   fresh = init_seeds(run.spec, run.seeds, [*states.attempt + failed])
   learning = lambda states: (states.params, states.opt_state)
-  params, opt_state = choose(
+  params, opt_state = where_seeds(
     run.spec, failed, learning(fresh), learning(states)
   )
   return states.replace(
@@ -635,13 +593,9 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
   """Trains until all seeds are done, resuming from the newest checkpoint that
   can be restored; returns the final states [R, ...].
 
-  Args:
-    run: what is trained and where it is stored.
-    initial: per seed, parameters to start from instead of fresh ones.
-
-  Raises:
-    Interrupted: after SIGTERM or SIGINT, once the states are saved.
-    UsageError: a checkpoint is another run's.
+  A run begins with each seed's `initial` parameters, or fresh ones. After
+  SIGTERM or SIGINT the states are saved and Interrupted is raised; a checkpoint
+  of another run is a UsageError.
   """
   spec, count = run.spec, len(run.seeds)
   with contextlib.ExitStack() as stack:
@@ -667,18 +621,18 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
     scaffold = jax.tree.map(
       lambda x: jnp.broadcast_to(x, (count, *x.shape[1:])), run.scaffold
     )
-    chunk_count = max(states.step) // (spec.chunk_rounds * spec.steps_per_round)
+    chunk_count = max(states.step) // (spec.chunk_cycles * spec.steps_per_cycle)
     while not states.done.all():
       steps_left = states.attempt_start + spec.attempt_steps - states.step
-      rounds = np.minimum(spec.chunk_rounds, steps_left // spec.steps_per_round)
-      rounds *= ~states.done
+      cycles = np.minimum(spec.chunk_cycles, steps_left // spec.steps_per_cycle)
+      cycles *= ~states.done
       widths = ~states.done * np.int32(run.experiment.num_widths)
       params, opt_state, metrics = over_seeds(train_chunk, spec)(
         (states.params, states.opt_state, np.array(run.seeds, np.int32))
-        + (states.step, rounds, widths, scaffold, run.replay)
+        + (states.step, cycles, widths, scaffold, run.replay)
       )
       metrics = jax.device_get(run.mesh.gather(metrics))
-      before, step = states, states.step + rounds * spec.steps_per_round
+      before, step = states, states.step + cycles * spec.steps_per_cycle
       states = end_chunk(spec, before, step, params, opt_state, metrics)
       log.write(states, metrics)
       report_ended(run, before, states)
@@ -703,15 +657,10 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
 def load(run: Run, checkpoint: str) -> TrainState:
   """Returns the states [R, ...] of a trained run; nothing on disk is changed.
 
-  Args:
-    run: what was trained and where it is stored.
-    checkpoint: the number of a step; or "last" or "best", which are the same
-      here: the newest checkpoint that can be restored. Its states hold both the
-      last and the best parameters, of which the caller chooses.
-
-  Raises:
-    UsageError: there is no such checkpoint, it cannot be restored, or it does
-      not fit the run.
+  `checkpoint` is the number of a step; or "last" or "best", which are the same
+  here, the newest checkpoint that can be restored: its states hold both the
+  last and the best parameters, of which the caller chooses. A checkpoint that
+  is not there, cannot be restored or does not fit the run is a UsageError.
   """
   step = int(checkpoint) if checkpoint.isdigit() else None
   with contextlib.closing(run.open_checkpoints()) as checkpoints:

@@ -1,4 +1,4 @@
-"""This module has the mesh of devices, and all shardings of the program.
+"""The mesh of devices, and all shardings of the program.
 
 A mesh has two axes. Seeds are split over `seed`: a device holds and trains its
 own seeds and needs nothing of the others. A batch's examples are split over
@@ -27,22 +27,18 @@ SEED, DATA = "seed", "data"
 
 @dataclasses.dataclass(frozen=True)
 class Mesh:
-  """A Mesh holds devices by seed and data; hashable, so static under jit.
+  """Devices by seed and data; hashable, so static under jit."""
 
-  Attributes:
-    jax_mesh: None for one device, on which nothing is split or constrained.
-  """
-
+  # None: one device, nothing is split
   jax_mesh: jax.sharding.Mesh | None = None
 
   @property
   def shape(self) -> tuple[int, int]:
-    """Returns the number of devices along `seed` and along `data`."""
+    """The number of devices along `seed` and along `data`."""
     return (1, 1) if self.jax_mesh is None else self.jax_mesh.devices.shape
 
   @property
   def size(self) -> int:
-    """Returns the number of all devices."""
     return math.prod(self.shape)
 
   def for_one_seed(self) -> "Mesh":
@@ -52,15 +48,8 @@ class Mesh:
     return _from_devices(self.jax_mesh.devices.reshape(1, -1))
 
   def for_seeds(self, seeds: int, batch: int) -> "Mesh":
-    """Returns a mesh of these devices, or some of them, for some of the seeds.
-
-    Args:
-      seeds: the number of those seeds.
-      batch: config.train.batch_size.
-
-    Raises:
-      UsageError: there are several hosts, and devices would be left over.
-    """
+    """Returns a mesh of these devices, or some of them, for some of the seeds;
+    a UsageError where devices of several hosts would be left over."""
     if self.jax_mesh is None or seeds % self.shape[0] == 0:
       return self
     shape = default_shape(self.size, seeds, batch)
@@ -85,14 +74,8 @@ class Mesh:
     )
 
   def shard_batch(self, batch: Any) -> Any:
-    """Returns a batch whose examples are split over `data`.
-
-    Only arrays whose first axis has B entries are split. Others, which all
-    examples share, stay as they are.
-
-    Args:
-      batch: a tuple of pytrees; the first is an array [B, ...].
-    """
+    """Returns a batch, a tuple whose first entry is [B, ...], with its examples
+    split over `data`; arrays that all examples share stay as they are."""
     if self.jax_mesh is None:
       return batch
     count, sharding = len(batch[0]), self._sharding(DATA)
@@ -156,16 +139,9 @@ SINGLE_DEVICE = Mesh()
 
 
 def make(shape: Sequence[int], seeds: Sequence[int], batch: int) -> Mesh:
-  """Makes the mesh of a config.
-
-  Args:
-    shape: config.mesh: devices along `seed` and `data`; () for `default_shape`.
-    seeds: config.seeds.
-    batch: config.train.batch_size.
-
-  Raises:
-    UsageError: `shape` does not divide the seeds, the batch or the devices, or
-      leaves over devices of several hosts.
+  """Makes the mesh of config.mesh (devices along `seed` and `data`; () for
+  `default_shape`) for config.seeds and train.batch_size; a UsageError if it
+  does not divide these or the devices, or leaves over devices of several hosts.
   """
   devices = jax.devices()
   default = default_shape(len(devices), len(seeds), batch)
@@ -205,8 +181,6 @@ def default_shape(devices: int, seeds: int, batch: int) -> tuple[int, int]:
 
 
 def _check_every_host_is_used(shape: tuple[int, ...], devices: int) -> None:
-  """Raises UsageError if there are several hosts and the mesh leaves over some
-  of their devices."""
   size = math.prod(shape)
   check(
     size == devices or not hosts.is_multihost(),

@@ -1,5 +1,4 @@
-"""This module makes an optimizer and its learning-rate schedule from the
-config."""
+"""Optimizers, and the schedule of the learning rate."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from lengthgen_jax.registry import Registry, check_arguments
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig(sections.Train):
-  """A TrainConfig says how a run is trained: the section config.train."""
+  """How a run is trained: the section config.train."""
 
   # In finetuning, the fraction of the main task's examples that are drawn from
   # the replay set: inputs on which a certificate found the model wrong, or
@@ -27,19 +26,13 @@ class TrainConfig(sections.Train):
 
 
 class Optimizer(NamedTuple):
-  """An Optimizer is one choice of train.optimizer.
-
-  Attributes:
-    make: Function (TrainConfig) -> optax.GradientTransformation, which takes
-      its learning rate from `make_schedule`.
-    uses_adam_fields: Whether it uses the fields train.adam_b1, adam_b2 and
-      adam_eps.
-    has_separate_adam_rate: Whether it leaves some parameters to NAdam, whose
-      learning rate is train.adam_learning_rate.
-  """
+  """One choice of train.optimizer; `make` takes the learning rate from
+  `make_schedule`."""
 
   make: Callable[[TrainConfig], optax.GradientTransformation]
-  uses_adam_fields: bool = False
+  uses_adam_fields: bool = False  # train.adam_b1, adam_b2 and adam_eps
+  # leaves some parameters to NAdam, whose learning rate is
+  # train.adam_learning_rate
   has_separate_adam_rate: bool = False
 
 
@@ -47,14 +40,9 @@ def make_schedule(
   train: TrainConfig, peak: float | None = None
 ) -> optax.Schedule:
   """Returns the learning rate as a function of the attempt's gradient step: a
-  linear warm-up, then a constant rate or a cosine decay to 0 at train.steps, or
-  one step after the warm-up if that is later.
-
-  Args:
-    train: The TrainConfig.
-    peak: The learning rate at the end of the warm-up; None stands for
-      train.learning_rate.
-  """
+  linear warm-up to `peak`, by default train.learning_rate, then a constant rate
+  or a cosine decay to 0 at train.steps, or one step after the warm-up if that
+  is later."""
   peak = train.learning_rate if peak is None else peak
   if train.schedule == "cosine":
     return optax.warmup_cosine_decay_schedule(
@@ -69,7 +57,7 @@ def make_schedule(
 
 
 def adam(train: TrainConfig) -> optax.GradientTransformation:
-  """Returns Adam; AdamW if there is weight decay."""
+  """Adam; AdamW if there is weight decay."""
   constructor = optax.adam
   if train.weight_decay:
     constructor = partial(optax.adamw, weight_decay=train.weight_decay)
@@ -79,7 +67,7 @@ def adam(train: TrainConfig) -> optax.GradientTransformation:
 
 
 def lion(train: TrainConfig) -> optax.GradientTransformation:
-  """Returns Lion (Chen et al. 2023)."""
+  """Lion (Chen et al. 2023)."""
   return optax.lion(make_schedule(train), weight_decay=train.weight_decay)
 
 
@@ -112,8 +100,8 @@ def muon_dimensions(params: optax.Params) -> optax.Params:
 
 
 def muon(train: TrainConfig) -> optax.GradientTransformation:
-  """Returns Muon (Jordan 2024) for the kernels of attention and MLP, and NAdam
-  for all other parameters.
+  """Muon (Jordan 2024) for the kernels of attention and MLP, and NAdam for all
+  other parameters.
 
   Three Newton-Schulz iterations with AOL (almost-orthogonal layer)
   preconditioning train as well as the usual five without it, at 0.6 times their
@@ -136,8 +124,7 @@ def muon(train: TrainConfig) -> optax.GradientTransformation:
 
 
 def check_optimizer(name: str, optimizer: Optimizer) -> None:
-  """Raises UsageError unless `optimizer`, registered as `name`, is an Optimizer
-  with a function `make` of a TrainConfig."""
+  """Raises UsageError unless what a user registers is an Optimizer."""
   check(
     isinstance(optimizer, Optimizer),
     f"register: optimizer {name!r} is no Optimizer",
@@ -157,10 +144,8 @@ OPTIMIZERS = Registry(
 
 
 def make_optimizer(train: TrainConfig) -> optax.GradientTransformation:
-  """Returns the optimizer that the config names.
-
-  Unless `clip_norm` is zero, gradients are clipped by global norm first.
-  """
+  """Returns the optimizer that the config names, with gradients clipped by
+  global norm first unless `clip_norm` is zero."""
   optimizer = OPTIMIZERS[train.optimizer].make(train)
   if not train.clip_norm:
     return optimizer

@@ -12,8 +12,8 @@ from lengthgen_jax.registry import Registry, check_arguments
 
 
 def check_bias(name: str, function: Callable) -> None:
-  """Raises UsageError unless `function` can be called with config.bias and a
-  ScaffoldSpec; `name` is the name under which it is registered."""
+  """Raises UsageError unless a function that a user registers can be called
+  with config.bias and a ScaffoldSpec."""
   check_arguments(f"bias {name!r}", function, "section", "spec")
 
 

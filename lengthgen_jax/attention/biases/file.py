@@ -1,6 +1,6 @@
-"""Reads and writes bias files: calibrated lines, or dense matrices.
+"""Bias files: calibrated lines, written by `save`, or dense matrices of other
+programs.
 
-Calibrated lines are written by `save`; matrices are files of other programs.
 Shapes: R seeds, N layers, H heads, K lines of a head, T rows of the decoder and
 S source tokens.
 """
@@ -36,13 +36,9 @@ def save(
   """Writes lines [R, N or 1, H, K] and their metadata to an .npz file, all of
   it or nothing.
 
-  Args:
-    path: The path of the file, which ends in ".npz".
-    scaffold: The lines by site. The array of a site's field is named
-      SITE_FIELD, like `self_segment`.
-    meta: A dict that JSON can hold, with at least "seeds", the R seeds, and
-      "sites", the names of the keys' segments by site, like {"cross": ["a",
-      "b"]}.
+  The array of a site's field is named SITE_FIELD, like `self_segment`. `meta`
+  is a dict that JSON can hold, with at least "seeds", the R seeds, and "sites",
+  the names of the keys' segments by site, like {"cross": ["a", "b"]}.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +50,7 @@ def save(
 
 
 def to_arrays(scaffold: dict[str, SiteLines], meta: dict) -> dict[str, Any]:
-  """Returns the arrays that `save` writes, by name; arguments as there."""
+  """Returns the arrays that `save` writes, by name."""
   arrays = {"schema": np.int32(SCHEMA), "meta": np.array(json.dumps(meta))}
   for site, lines in scaffold.items():
     for field, value in lines._asdict().items():
@@ -64,14 +60,8 @@ def to_arrays(scaffold: dict[str, SiteLines], meta: dict) -> dict[str, Any]:
 
 def read(path: str | os.PathLike) -> tuple[dict, dict]:
   """Returns (arrays by name, meta) of a .npz file; meta is empty unless the
-  file holds lines.
-
-  Of the file of a trained model (lengthgen_jax/pretrained) that has lines, the
-  lines alone are returned.
-
-  Raises:
-    UsageError: The file cannot be read, has another schema, or holds NaN.
-  """
+  file holds lines. Of a trained model (lengthgen_jax/pretrained) that has
+  lines, the lines alone are returned."""
   with file_errors(f"bias.file={path}: cannot be read"):
     file = np.load(path)
     check(isinstance(file, NpzFile), f"bias.file={path}: is no .npz file")
@@ -92,21 +82,13 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
 
 
 def from_file(section: ConfigDict, spec: ScaffoldSpec) -> Scaffold:
-  """Reads the scaffold from the file that the config names.
+  """Reads the scaffold from `section.file`.
 
   A file has either lines [R, N or 1, H, K] or the matrices of another program:
   `self` [1 or N, H, T, T], `cross` [1 or N, H, T, S], in which cells with
   values <= -1e5 are closed. A file of lines lists its seeds, and each seed of
   the run takes its own lines. Lines of a single seed, and matrices, are used
   for all seeds of the run.
-
-  Args:
-    section: The config section `bias`, of which `file` is read.
-    spec: What the model and the task require of a scaffold.
-
-  Raises:
-    UsageError: The file cannot be read, or does not fit the model, the task or
-      the seeds.
   """
   path = section.file
   arrays, meta = read(path)
@@ -135,7 +117,7 @@ def from_file(section: ConfigDict, spec: ScaffoldSpec) -> Scaffold:
 
 def check_lines(what: str, arrays: dict[str, np.ndarray]) -> dict:
   """Checks that arrays have the form of a bias file of lines, and returns its
-  meta.
+  meta; `what` begins the message of a UsageError.
 
   They are `schema`, an int32; `meta`, a text of JSON that names the seeds and
   the sites; and for one or more sites all fields of SiteLines: int32, but
@@ -144,13 +126,6 @@ def check_lines(what: str, arrays: dict[str, np.ndarray]) -> dict:
   the same without K), whatever numpy would broadcast. Entries of `matrix` are
   below 2^8 in size, those of `intercept` below 2^24, so that no index of a key
   overflows.
-
-  Args:
-    what: names the file and the place in it, at the beginning of a message.
-    arrays: the arrays by name.
-
-  Raises:
-    UsageError: they have not, or there are others.
   """
   schema = arrays.get("schema", np.array(0))
   check(
@@ -236,7 +211,6 @@ def _site_lines(
 
 
 def _site_matrices(path: str, arrays: dict) -> Scaffold:
-  """Returns the matrices by site, with CLOSED for values <= DENSE_CLOSED."""
   sites = [site for site in ("self", "cross") if site in arrays]
   check(
     sites,

@@ -34,35 +34,22 @@ DENSE_CLOSED = -1e5
 
 @dataclasses.dataclass(frozen=True)
 class BiasConfig:
-  """A BiasConfig says how a scaffold is added to attention scores.
+  """How a scaffold is added to attention scores."""
 
-  Attributes:
-    scale: factor on the scaffold's values in open cells.
-    closed: the bias in cells that the scaffold closes: -inf, or a finite value,
-      with which they are not masked.
-    allow_leak: whether self-attention that has a scaffold goes without the
-      causal mask, as in the released ABC program, so that rows may see future
-      outputs.
-  """
-
-  scale: float = 1.0
+  scale: float = 1.0  # of the scaffold's values in open cells
+  # in cells that the scaffold closes; with a finite value they are not masked
   closed: float = CLOSED
+  # self-attention that has a scaffold goes without the causal mask, as in the
+  # released ABC program, so that rows may see future outputs
   allow_leak: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class ScaffoldSpec:
-  """A ScaffoldSpec says what a scaffold must fit: a task, a model and seeds.
+  """What a scaffold must fit: a task, a model and seeds."""
 
-  Attributes:
-    task: the main task, whose axes, segments and strides lines follow.
-    site_segments: by attention site, the names of the keys' segments; a
-      segment's number is its index.
-    num_decoder_layers, num_encoder_layers, num_heads: those of the model.
-    seeds: the seeds of the run.
-  """
-
-  task: Task
+  task: Task  # the main task, whose axes, segments and strides lines follow
+  # by attention site, the names of the keys' segments, by number
   site_segments: dict[str, tuple[str, ...]]
   num_decoder_layers: int
   num_encoder_layers: int
@@ -71,35 +58,29 @@ class ScaffoldSpec:
 
 
 class SiteMatrix(NamedTuple):
-  """SiteMatrix holds the bias of one attention site for every (row index, key
-  index).
+  """The bias of one attention site for every (row index, key index).
 
   It comes from a file or a registered bias, and takes the place of SiteLines
   where only `shape`, `dense`, `first_leak` and `supports_sparse` are used.
-
-  Attributes:
-    values: [R or 1, N or 1, H, T_max, S_max] float32, -inf where closed;
-      without R in the SiteMatrix of one seed.
-    supports_sparse: False, because every row may see any key.
   """
 
+  # [R or 1, N or 1, H, T_max, S_max], -inf where closed; without R in the
+  # SiteMatrix of one seed
   values: Array
   supports_sparse = False
 
   @property
   def shape(self) -> tuple[int, ...]:
-    """Returns the leading axes, (R or 1, N or 1, H), or the same without R."""
+    """The leading axes, (R or 1, N or 1, H), or the same without R."""
     return self.values.shape[:-2]
 
   def dense(self, rows: Coordinates, keys: Coordinates) -> jax.Array:
-    """Returns the bias of one seed for T rows and S keys, [N or 1, 1, H, T,
-    S]."""
+    """Returns the bias of one seed, [N or 1, 1, H, T, S]."""
     values = jnp.take(jnp.asarray(self.values), rows.index, axis=-2)
     return values[..., : len(keys.index)][:, None]
 
   def check_size(self, site: str, rows: int, keys: int) -> None:
-    """Raises UsageError if the matrix has fewer rows or columns than the rows
-    and keys of attention."""
+    """Raises UsageError if the matrix is smaller than rows x keys."""
     height, width = self.values.shape[-2:]
     check(
       rows <= height and keys <= width,
@@ -109,7 +90,7 @@ class SiteMatrix(NamedTuple):
 
   def first_leak(self) -> tuple[int, ...] | None:
     """Returns (seed, layer, head, row, column) of the first open cell whose key
-    is in the future, as indices; None if there is none."""
+    is in the future; None if there is none."""
     height, width = self.values.shape[-2:]
     future = np.arange(width) > np.arange(height)[:, None]
     leaks = np.argwhere((np.asarray(self.values) != CLOSED) & future)
@@ -120,14 +101,13 @@ Scaffold = dict[str, SiteLines | SiteMatrix]
 
 
 def causal_bias(rows: Coordinates, keys: Coordinates) -> jax.Array:
-  """Returns the causal mask [1, 1, T, S]: -inf for keys after the row, else
-  0."""
+  """Returns the causal mask [1, 1, T, S]: -inf for keys after the row."""
   is_later = keys.index > jnp.asarray(rows.index)[:, None]
   return jnp.where(is_later, CLOSED, 0.0)[None, None]
 
 
 def padding_bias(keys: Coordinates) -> jax.Array:
-  """Returns the padding mask [B or 1, 1, 1, S]: -inf for PAD keys, else 0."""
+  """Returns the padding mask [B or 1, 1, 1, S]: -inf for PAD keys."""
   exists = jnp.asarray(keys.segment) != PAD
   return jnp.where(exists, 0.0, CLOSED)[:, None, None]
 
@@ -138,24 +118,15 @@ def dense_bias(
   site: str,
   rows: Coordinates,
   keys: Coordinates,
-  decoding: bool,
+  decoding: bool = False,
 ) -> DenseBias:
-  """Returns the sum of the mask and the scaffold's bias at one site, for one
-  seed.
+  """Returns the sum of the mask and one seed's scaffold at one site, which has
+  the mask alone if it is not in the scaffold.
 
   The mask of self-attention is causal. No token sees PAD keys through it,
   because they come after all tokens. Other sites have the padding mask, and so
-  has self-attention with a scaffold if config.allow_leak is set.
-
-  Args:
-    config: how the scaffold is added.
-    scaffold: one seed's lines or matrices by site; a site that is missing has
-      the mask alone.
-    site: the attention site, "self", "cross" or "encoder".
-    rows: coordinates of the rows.
-    keys: coordinates of the keys.
-    decoding: whether outputs are decoded; then the mask is causal in spite of
-      config.allow_leak, because future outputs do not exist yet.
+  has self-attention with a scaffold if config.allow_leak is set; but while
+  `decoding` future outputs do not exist yet, and the mask is causal.
   """
   is_leaky = config.allow_leak and site in scaffold and not decoding
   is_causal = site == "self" and not is_leaky
@@ -170,18 +141,12 @@ def dense_bias(
 
 @dataclasses.dataclass(frozen=True)
 class SparsePlan:
-  """A SparsePlan says which heads compute the scores of all keys.
+  """Which heads compute the scores of all keys: the transparent ones. All
+  others visit only the keys on their lines. A plan is hashable: it is a static
+  argument of jit."""
 
-  These are the transparent heads, whose attention is dense. All others visit
-  only the keys on their lines. A plan is hashable, so that it can be a static
-  argument of jit.
-
-  Attributes:
-    dense_heads: (site, layers) for every site. `layers` has the indices of the
-      transparent heads of each layer, or of a single one if all layers share
-      their lines.
-  """
-
+  # (site, layers): the indices of the dense heads of each layer, or once if all
+  # layers share their lines
   dense_heads: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
 
   @classmethod
@@ -195,7 +160,7 @@ class SparsePlan:
 
   @property
   def max_dense_heads(self) -> int:
-    """Returns the greatest number of dense heads of any layer."""
+    """The greatest number of dense heads of any layer."""
     return max(len(heads) for _, layers in self.dense_heads for heads in layers)
 
 
@@ -207,14 +172,12 @@ def sparse_bias(
   keys: Coordinates,
   plan: SparsePlan,
 ) -> SparseBias:
-  """Returns the bias of `dense_bias` with decoding=False in sparse form, for a
-  scaffold of lines.
+  """Returns `dense_bias` of a scaffold of lines in sparse form: the index and
+  the bias of each row's few keys on lines.
 
-  Instead of a value for every key, it holds the index and the bias of each
-  row's few keys on lines. All other keys are left out, so config.closed must be
-  -inf (Experiment.supports_sparse). The dense heads of `plan` have the mask as
-  their bias. The other arguments are those of `dense_bias`, but `site` must be
-  in the scaffold.
+  All other keys are left out, so config.closed must be -inf
+  (Experiment.supports_sparse), and `site` must be in the scaffold. The dense
+  heads of `plan` have the mask as their bias.
   """
   values, index = scaffold[site].gather(rows, keys)
   is_open = values != CLOSED
@@ -233,15 +196,11 @@ def sparse_bias(
 def sparse_training_plan(
   scaffold: dict[str, SiteLines], sizes: dict[str, tuple[int, int]]
 ) -> SparsePlan | None:
-  """Returns the plan for sparse attention in training.
+  """Returns the plan for sparse attention along lines [R, N or 1, H, K] in
+  training; `sizes` are (rows, keys) by site.
 
-  Args:
-    scaffold: lines [R, N or 1, H, K] by site.
-    sizes: (number of rows, number of keys) by site.
-
-  Returns:
-    The plan, or None if dense attention is faster, or if seeds differ in which
-    heads are transparent.
+  It is None if dense attention is faster, or if seeds differ in which heads are
+  transparent.
   """
   # How many keys of a dense product take the time of one gathered key, with its
   # gradient; more on an accelerator, where products are cheap (32 is a guess).

@@ -1,5 +1,4 @@
-"""This module makes the windows of the ABS paper as lines, and windows on
-grids."""
+"""The windows of the ABS paper as lines, and windows on grids."""
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -26,18 +25,6 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   both; if all rows depend on one token (the single digit of N×1), they see that
   and w to its left. A decoder-only model has all this in its self-attention.
   For grids see `grid_window`, which uses w alone.
-
-  Args:
-    section: config.bias. `window` is w; `sides` is "both" as in the papers, or
-      "previous": the side of the earlier rows' digits alone, as in the released
-      ABC program. Without positions it matters: in a window to both sides the
-      first row sees its own digit and the next row's, and cannot tell which is
-      which. `windowed_encoder` adds a window of w tokens to both sides in
-      encoder self-attention.
-    spec: what the scaffold must fit.
-
-  Raises:
-    UsageError: the task's outputs depend on no fixed places of the prompt.
   """
   task = spec.task
   if task.axes > 1:
@@ -53,6 +40,9 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   input_lines = []
   for segment, stride in enumerate(task.strides):
     first = -width if stride else 0
+    # Without positions a window to both sides ("previous" is as in the released
+    # ABC program) does not do: the first row sees its own digit and the next
+    # row's, and cannot tell which is which.
     last = width if section.sides == "both" else 0
     input_lines += [
       Line(segment, anchor, stride, intercept, row_segment=task.target_segment)

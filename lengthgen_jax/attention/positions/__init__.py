@@ -1,27 +1,28 @@
-"""This package holds position encodings, by the name that positions.kind has.
+"""Position encodings, by the name that positions.kind has.
 
 Users register their own beside these (lengthgen_jax.register).
 """
 
-from lengthgen_jax.attention.positions.by_index import (
+from lengthgen_jax.attention.positions.absolute import (
   Learned,
-  Randomized,
   Rope,
   Sinusoidal,
-)
-from lengthgen_jax.attention.positions.by_place import (
-  Abacus,
-  Coupling,
   SinusoidalCoordinates,
 )
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
-from lengthgen_jax.attention.positions.relative import T5, Alibi, Fire, Nape
+from lengthgen_jax.attention.positions.extras import (
+  Abacus,
+  Coupling,
+  Fire,
+  Randomized,
+)
+from lengthgen_jax.attention.positions.relative import T5, Alibi, Nape
 from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry, check_methods
 
 
 def check_encoding(name: str, encoding: type) -> None:
-  """Raises UsageError if `encoding`, registered as `name`, is no subclass of
+  """Raises UsageError if what a user registers is no subclass of
   PositionEncoding, one of its methods has other parameters than there, or it
   has only one of `additive = True` and a method `bias`."""
   check(

@@ -1,5 +1,4 @@
-"""This module has the base class of position encodings, their hyper-parameters,
-and functions that several of them use."""
+"""The base class of position encodings, and what several of them use."""
 
 from typing import ClassVar
 
@@ -13,12 +12,12 @@ from lengthgen_jax.rng import Noise
 
 
 class PositionConfig(sections.Positions):
-  """A PositionConfig says how positions are encoded."""
+  """How positions are encoded."""
 
   @property
   def placeless(self) -> bool:
-    """Returns whether inputs have no position, or an index modulo T alone;
-    False for all encodings that users register."""
+    """Whether inputs have no position, or an index modulo T alone; False for
+    all encodings that users register."""
     by_index = self.kind in ("sinusoidal", "learned")
     return self.kind == "none" or by_index and self.cyclic_period > 0
 
@@ -28,34 +27,29 @@ class PositionConfig(sections.Positions):
 
 
 class PositionEncoding(nn.Module):
-  """PositionEncoding is the base class; its own methods encode nothing.
+  """The base class, whose own methods encode nothing.
 
   A model has an instance for each attention site, whose `bias` it adds there.
   That of "self" also encodes the decoder's inputs and rotates the decoder's
   queries and its keys of self-attention; that of "cross" does the same for the
   source. Shapes: B batch, L inputs, D features, H heads, K head size, A axes, T
   rows and S keys of attention.
-
-  Attributes:
-    config: the section `positions` of the config.
-    features: D, the model size.
-    heads: H, the number of heads.
-    additive: whether `bias` returns a bias on every pair of row and key.
-    of_digits: whether only tasks on numbers have the places that it encodes.
-    limited: "index" or "place" if that must be below config.table, else "".
-    by_index: whether it encodes config.cyclic(index) and so may be combined
-      with positions.cyclic_period.
-    random_start: whether places are shifted by a random number in training.
   """
 
   config: PositionConfig
-  features: int
-  heads: int
+  features: int  # D, the model size
+  heads: int  # H
 
+  # whether `bias` returns a bias on every pair of row and key
   additive: ClassVar[bool] = False
+  # whether only tasks on numbers have the places that it encodes
   of_digits: ClassVar[bool] = False
+  # "index" or "place" if that must be below config.table
   limited: ClassVar[str] = ""
+  # whether it encodes config.cyclic(index), so that positions.cyclic_period has
+  # an effect
   by_index: ClassVar[bool] = False
+  # whether places are shifted by a random number in training
   random_start: ClassVar[bool] = False
 
   def embed(
@@ -63,32 +57,25 @@ class PositionEncoding(nn.Module):
   ) -> jax.Array:
     """Returns the inputs [B, L, D] with their positions encoded.
 
-    Args:
-      x_BxLxD: token embeddings.
-      places: the coordinates of the inputs, with the fields for encodings.
-      noise: what random positions are drawn from in training, the same for the
-        encoder and the decoder; None outside of training.
+    `noise` is what random positions are drawn from in training, the same for
+    the encoder and the decoder.
     """
     return x_BxLxD
 
   def rotate(self, x_BxHxLxK: jax.Array, places: Coordinates) -> jax.Array:
-    """Returns queries or keys [B, H, L, K] of the inputs at `places` with their
-    positions encoded."""
+    """Returns queries or keys with their positions encoded."""
     return x_BxHxLxK
 
   def bias(
     self, rows: Coordinates, keys: Coordinates, causal: bool
   ) -> jax.Array:
-    """Returns a bias [B or 1, H, T, S] to add to the scores.
+    """Returns a bias [B or 1, H, T, S] to add to the scores; it is called, and
+    has to be defined, if `additive` is set.
 
-    It is called, and has to be defined, if `additive` is set.
-
-    Args:
-      rows, keys: the coordinates of T rows and of S keys. `rows.index` is the
-        position of the row itself; the other fields of `rows` are those of the
-        token that it predicts.
-      causal: whether this is self-attention of the decoder, in which a row sees
-        no later keys: bias.allow_leak is refused with an additive encoding.
+    `rows.index` is the position of the row itself; the other fields of `rows`
+    are those of the token that it predicts. `causal`: this is self-attention of
+    the decoder, in which a row sees no later keys (bias.allow_leak is refused
+    with an additive encoding).
     """
     raise NotImplementedError
 
@@ -105,7 +92,6 @@ def sinusoid(index_L: Array, features: int) -> jax.Array:
 def embedding_table(
   rows: int, features: int, name: str | None = None
 ) -> nn.Embed:
-  """Returns a table of learned vectors [rows, D], to be made a submodule."""
   return nn.Embed(
     rows, features, embedding_init=jax.nn.initializers.normal(0.02), name=name
   )
