@@ -19,7 +19,6 @@ from lengthgen_jax.config.build import build, make_scaffold
 from lengthgen_jax.evaluation import measures, trained
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.tasks import dataset
-from lengthgen_jax.tasks.automata import SequenceTask
 
 SAMPLES = 24
 
@@ -103,13 +102,10 @@ def examples(case: Case, length: int = 3):
   model = make(case)
   experiment, task = model.experiment, model.experiment.task
   random, units = np.random.default_rng(0), task.units(length)
-  if isinstance(task, SequenceTask):
-    items = random.integers(0, task.base, (SAMPLES, 1, units))
-  elif task.ragged:
-    items = random.integers(1, task.base + 1, (SAMPLES, 1, units))
-  else:
-    items = random.integers(0, task.base, (SAMPLES, task.operands, units))
-    items[:, 1:, 1 if task.short_operand else units :] = 0
+  shape = SAMPLES, task.operands, units
+  items = task.first_item + random.integers(0, task.base, shape)
+  if task.short_operand:
+    items[:, 1:, 1:] = 0
   parsed = [(x, [units] * task.operands) for x in items]
   width = experiment.test_width(length)
   bound = experiment.bound(width, model.scaffold)

@@ -72,8 +72,8 @@ class ItemTask(Task):
 
   @property
   def expected_input(self) -> str:
-    """Returns what a person types, like "numbers from 1 to 9"."""
-    return f"numbers from {self.item_names[0]} to {self.item_names[-1]}"
+    """Returns what a person types, like "items from 1 to 9"."""
+    return f"items from {self.item_names[0]} to {self.item_names[-1]}"
 
   def split_items(self, text: str) -> list[str]:
     """Splits a typed line into the names of its items."""
