@@ -13,7 +13,7 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes.activations import Observation
 from lengthgen_jax.probes.registry import PROBES, measure
 from lengthgen_jax.tasks import dataset
-from lengthgen_jax.tasks.packing import take
+from lengthgen_jax.tasks.packing import map_examples
 from lengthgen_jax.tasks.sorting import Sort
 
 LISTS = ([3, 1, 7, 3, 9], [5, 5, 5, 5, 5], [9, 8, 2, 2, 1], [4, 9, 9, 9, 6])
@@ -26,7 +26,7 @@ def observed(part=slice(None)) -> Observation:
   task = Sort(alphabet=9)
   parsed = [(items, [N]) for items in LISTS]
   batch = dataset.parsed_batch(task, "decoder_only", parsed, N, N)
-  batch = take(jax.device_get(batch), lambda x: x[part])
+  batch = map_examples(lambda x: x[part], jax.device_get(batch))
   count, size = batch.inputs.shape
   even = np.tril(np.ones((size, size))) / np.arange(1, size + 1)[:, None]
   weights = np.broadcast_to([even, np.eye(size)], (count, 2, size, size))
