@@ -17,6 +17,7 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from lengthgen_jax.errors import UsageError, check, file_errors
+from lengthgen_jax.pretrained import files as pretrained
 from lengthgen_jax.results import figures, html_report, records, tables
 from lengthgen_jax.results.records import of_metric
 
@@ -55,6 +56,12 @@ def write_report(
       the folder cannot be written.
   """
   rows, configs = read_runs(root)
+  unproved = [name for name in configs if is_of_other_model(configs[name])]
+  rows = [
+    row
+    for row in rows
+    if row["metric"] != "certified" or row["run"] not in unproved
+  ]
   check(
     of_metric(rows, "em"),
     f"--workdir={root}: no results.jsonl with exact match below it",
@@ -113,6 +120,17 @@ def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
       raise UsageError(f"{file}: cannot be read (it is no config)") from error
     configs[str(file.parent.relative_to(root))] = config
   return rows, configs
+
+
+def is_of_other_model(config: dict) -> bool:
+  """Returns whether a run is that of a pretrained model whose card has a
+  certificate of another one."""
+  try:
+    model = config.get("pretrained")
+    card = pretrained.read(model)[0] if model else {}
+  except UsageError:  # it was moved, or replaced by what is no model
+    return False
+  return card.get("certificate") == pretrained.OTHER_MODEL
 
 
 def seeds_and_lengths(config: dict) -> tuple[set[int], set[int]]:
