@@ -373,4 +373,4 @@ def test_a_config_becomes_steps():
   ((main, *_),) = build(config).step_specs
   assert (main.weight, sum(counts(main))) == (0.5, 16)
   config.data.size = 100  # split over the tasks
-  assert [data.size for data in build(config).data] == [50, 25, 25]
+  assert [data.size for data in build(config).data] == [34, 33, 33]
