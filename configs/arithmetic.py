@@ -82,12 +82,10 @@ ABC = {
 }
 ABC_PARITY = {"retrain.train.steps": 150}
 ABC_BY_TASK = {
-  "addition": {"retrain.train.steps": 700},
   "multiply": {  # its carry can be any digit up to 8
     "model.num_decoder_layers": 3,
     "retrain.model.dropout_rate": 0.0,
     "retrain.train.learning_rate": 5e-3,
-    "retrain.train.steps": 900,
   },
   "successor": {
     # Carries are rare, so the line to the digit that causes one is faint. What

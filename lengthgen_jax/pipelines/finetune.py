@@ -1,7 +1,6 @@
 """Rounds of finetuning: each one trains the seeds that certification found
 wrong, on inputs on which they are wrong or nearly so.
 
-Such a round is not one of training, which is a gradient step for each task.
 W/finetune_1, W/finetune_2 and so on are the rounds in a workdir W of
 --mode=train or abc, each with the inputs that it trains on.
 """

@@ -221,7 +221,7 @@ class Dataset:
   task: Task
   kind: str  # the model family, one of packing.KINDS
   lengths: Lengths
-  # What operands are padded to, which rounds of training take in turn; () in
+  # What operands are padded to, which cycles of training take in turn; () in
   # ragged tasks.
   widths: tuple[Width, ...]
   natural: bool  # whether an example's width is that of its longest operand
@@ -254,7 +254,7 @@ class Dataset:
     """Returns the examples of these indices [B], uint32, or int32 in a finite
     set; an example depends on its index, not on its batch.
 
-    Rounds of training take the widths in turn, by `width_index` modulo their
+    Cycles of training take the widths in turn, by `width_index` modulo their
     number; `stream` is "examples" in training, or "held_out".
     """
     task, bound = self.task, self.bound(bucket)

@@ -168,7 +168,7 @@ def draw_batch(
   (dropout, random positions and counts): a function of seed and step, the
   number of gradient steps before this one.
 
-  `replay` are inputs from which a fraction (train.replay_share) of the main
+  `replay` are inputs from which a fraction (finetune.share) of the main
   task's examples is drawn: "items" [n, operands, longest] and "lengths" [n,
   operands], of which only the first "count" are valid.
   """
@@ -534,15 +534,15 @@ def end_chunk(
 def report_ended(run: Run, before: TrainState, states: TrainState) -> None:
   """Reports the seeds that diverged or reached the target in a chunk."""
   for r in np.flatnonzero(states.done & ~before.done):
-    where = f"at step {states.stopped_at[r]}"
+    when = f"at step {states.stopped_at[r]}"
     if states.diverged[r]:
       run.report(
-        f"seed {run.seeds[r]}: loss or parameters are not finite {where}; back"
+        f"seed {run.seeds[r]}: loss or parameters are not finite {when}; back"
         " to the last finite ones (try a lower train.learning_rate)"
       )
     elif states.stopped_at[r] >= 0:  # otherwise all its steps are used up
       run.report(
-        f"seed {run.seeds[r]}: target reached {where}"
+        f"seed {run.seeds[r]}: target reached {when}"
         f" (EM {100 * states.best_em[r]:.1f} %)"
       )
 
