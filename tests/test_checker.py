@@ -400,7 +400,6 @@ REFUSED = {
   "closed cells are open a little": setting("bias", closed=-9.0),
   "sinusoids": setting("positions", kind="sinusoidal"),
   "a temperature": setting("temperature", kind="fixed"),
-  "interleaved operands": setting("arithmetic", aligned=True),
   "a fixed width": setting("data", width="fixed"),
   "another norm": setting("model", norm_kind="rms"),
   "another activation": setting("model", activation="gelu"),
@@ -454,6 +453,14 @@ def test_a_mutant_of_the_increment_is_not_proved(name):
   INCREMENT_MUTANTS[name](arrays, config)
   report = checker.prove(arrays, config, table)
   assert report["verdict"] == "fails", report["text"]
+
+
+def test_interleaved_operands_are_refused_and_one_operand_is_not_interleaved():
+  for task, verdict in (("addition", "refused"), ("parity", "proved")):
+    arrays, config, table = checker.read(files.FOLDER / f"{task}.npz")
+    config["arithmetic"]["aligned"] = True
+    report = checker.prove(arrays, config, table)
+    assert report["verdict"] == verdict, report["text"]
 
 
 def test_a_segment_embedder_is_part_of_the_states(tmp_path):

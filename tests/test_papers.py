@@ -76,8 +76,7 @@ def test_runs_of_both_sizes_build():
     is_proved = run.mode == "abc" or run.certify
     assert is_proved <= ("--config.certify.second_opinion=True" in first)
     certified += [run.name] * run.certify
-  windows = "successor-window_cpi", "parity-window_cpi", "multiply-window_cpi"
-  assert sorted(certified) == sorted(windows)
+  assert sorted(certified) == ["parity-window_cpi", "successor-window_cpi"]
 
 
 @pytest.mark.parametrize("name", ["addition-abc", "sort-none-data.size=10000"])

@@ -154,8 +154,8 @@ def test_every_row_of_a_leaking_model_is_marked(trained_models, tmp_path):
   config = get_config()
   config.bias.allow_leak = True
   model = dataclasses.replace(trained_models[0], experiment=build(config))
-  stage = workdirs.Stage("train", config, (), 2)
-  rows = evaluate.evaluate(stage, [model], tmp_path)
+  stage = workdirs.Stage("train", config, None, 2, [model])
+  rows = evaluate.evaluate(stage, tmp_path)
   assert len(rows) == 3 and all(row["leak"] for row in rows)
   assert not any(row["teacher_forced"] for row in rows)  # they are decoded
   assert rows == records.read(tmp_path / "results.jsonl")
