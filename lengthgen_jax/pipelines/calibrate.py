@@ -230,9 +230,8 @@ def _print_lines(
   kappa = "kappa_self" if site == "self" else "kappa"
   segments = model.experiment.site_segments[site]
   for layer, head in np.ndindex(selection.keep.shape[:2]):
-    keep, strength, score = (
-      np.asarray(x)[layer, head]
-      for x in (selection.keep, selection.strength, selection.score)
+    _, strength, score, is_long, keep = (
+      np.asarray(x)[layer, head] for x in selection
     )
     text = "; ".join(
       f"{lines.take(k).describe(segments)} ({strength[k]:.2f}, {unit}"
@@ -241,11 +240,12 @@ def _print_lines(
       if keep[k]
     )
     if not text:
-      text = f"{section.empty_heads}: the best {unit} is {score.max():.1f}"
-      if score.max() > section[kappa]:
-        text += ", but its line is ruled out by min_cells, reach or min_share"
+      best = score[is_long].max(initial=-np.inf)
+      text = f"{section.empty_heads}: the best {unit} is {best:.1f}"
+      if best > section[kappa]:
+        text += ", but calibration.reach or min_share rules its line out"
       else:
-        text += f", below calibration.{kappa}={section[kappa]}"
+        text += f", not above calibration.{kappa}={section[kappa]}"
     runs.print_note(
       f"seed {model.seed} {site} layer {layer} head {head}: {text}"
     )
