@@ -7,7 +7,7 @@ Shapes: B batch, T rows (queries), S keys, L slots of a cache, D features
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,6 @@ from lengthgen_jax.attention.temperature import TEMPERATURES, tau
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.rng import Noise
 
-NORMS = get_args(sections.Norm)
-DTYPES = get_args(sections.Dtype)
 Rotation = Callable[[jax.Array], jax.Array]  # of [B, H, T or S, K]
 _unrotated: Rotation = lambda x: x
 
