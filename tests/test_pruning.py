@@ -116,6 +116,15 @@ def wrong_inputs(model) -> list[str]:
   return [x for x, right in zip(texts, is_right, strict=True) if not right]
 
 
+def test_a_first_stage_that_ended_at_the_same_step_has_nothing_closed(
+  successor,
+):
+  vanilla = dataclasses.replace(successor.model, scaffold={}, step=400)
+  record = {"closed": [["cross", 0, 0, 0, "a: right-1·row = 1"]]}
+  certificate = {"step": 400, prune.RECORD: record}
+  assert prune.without_closed(KEEP_RIGHT, vanilla, certificate) is vanilla
+
+
 def test_what_a_certificate_finds_needed_is_open_again(
   successor, monkeypatch, capsys
 ):

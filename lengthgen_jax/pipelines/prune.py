@@ -42,7 +42,10 @@ def without_closed(section: ConfigDict, model: Model, previous: dict) -> Model:
   record = previous.get(RECORD)
   if not section.enabled or not record or previous["step"] != model.step:
     return model
-  return _without(model, [Entry(*closed[:4]) for closed in record["closed"]])
+  closed = [Entry(*entry[:4]) for entry in record["closed"]]
+  # A first stage that ended at the same step has no lines.
+  is_of_model = all(entry.site in model.scaffold for entry in closed)
+  return _without(model, closed) if is_of_model else model
 
 
 def is_pruned_as_asked(section: ConfigDict, previous: dict) -> bool:
