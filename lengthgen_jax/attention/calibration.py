@@ -60,6 +60,9 @@ class Rule:
   maximum: str = "head"
   # how many cells a kept line must have, as a share of the rows that are used
   min_cells: float = 0.5
+  # the segments that are the first row of a grid: of these lines the first
+  # row's rows are the ones that are used
+  first_rows: tuple[int, ...] = ()
 
 
 class MeanAttention(NamedTuple):
@@ -94,6 +97,7 @@ def candidate_lines(
   absolute: bool,
   right_anchored: Collection[int],
   right_anchored_steps: Sequence[int] | None = None,
+  first_rows: Collection[int] = (),
 ) -> Lines:
   """Lists all lines of some directions that cross at least one cell of the
   largest condition, as Lines [C] of numpy arrays.
@@ -102,7 +106,8 @@ def candidate_lines(
   papers' lines, over the whole sequence. Lines of the segments in
   `right_anchored` may be anchored right too: those of the prompt, whose end is
   known before the first output; their steps are `right_anchored_steps`, if
-  given.
+  given. `first_rows` are the segments that are the first row of a grid, to
+  which lines lead from this row alone.
   """
   rows, keys = jax.tree.map(np.asarray, (rows, keys))
   segment_of_row = rows.segment[0]
@@ -128,12 +133,16 @@ def candidate_lines(
       if segment == WHOLE:
         row_offsets = _on_first_axis(rows.index, rows.axes)
       split_by_sign = absolute and is_anchored_right
-      for matrix in _matrices(
-        key_offsets, segment_steps, anchor, split_by_sign
-      ):
+      matrices = _matrices(key_offsets, segment_steps, anchor, split_by_sign)
+      if segment in first_rows:
+        sign = 1 if anchor == LEFT else -1
+        matrices = [matrix + np.diag([sign, 0]) for matrix in matrices]
+      for matrix in matrices:
         # All intercepts that occur: the key's offset minus M times the row's.
         row_steps = row_offsets[has_lines] @ matrix.T
         intercepts = key_offsets[None] - row_steps[:, None]
+        if segment in first_rows:
+          intercepts = intercepts[intercepts[..., 0] == 0]
         for intercept in np.unique(
           intercepts.reshape(-1, intercepts.shape[-1]), axis=0
         ):
@@ -277,7 +286,12 @@ def _measure(
   mean = total / jnp.maximum(num_cells, 1.0)
   strength = total if rule.line == "sum" else mean
   exists = num_cells > 0  # under this condition
-  is_long = exists & (num_cells >= rule.min_cells * used.sum())
+  in_first_row = used & (jnp.asarray(rows.left)[0, :, 0] == 0)
+  from_first_row = jnp.isin(
+    jnp.asarray(lines.segment), jnp.array(rule.first_rows)
+  )
+  num_rows = jnp.where(from_first_row, in_first_row.sum(), used.sum())
+  is_long = exists & (num_cells >= rule.min_cells * num_rows)
   if rule.rule == "mass":
     random_mass = jnp.where(counted, values, 0.0).sum((2, 3)) / counted.sum()
     score = mean / jnp.maximum(random_mass, 1e-9)[..., None]
@@ -360,8 +374,11 @@ def within_reach(
       # Of an operand along the first axis the row's own digit alone, of one
       # along the last axis those near it.
       farthest = reach if axes[-1] == task.axes - 1 else 0
+      own_anchor = LEFT if task.anchor == "left" else RIGHT
       allowed = (
-        anchor == RIGHT and matrix.max() == 1 and abs(offset[0]) <= farthest
+        anchor == own_anchor
+        and matrix.max() == 1
+        and abs(offset[0]) <= farthest
       )
     elif is_operand:
       # By other lines, rows depend on digits far away.

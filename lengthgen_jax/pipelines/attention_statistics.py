@@ -57,7 +57,7 @@ def conditions(
   lengths = [task.units(length) for length in lengths]
   if task.axes > 1:  # the operands of a grid fill their width
     return [
-      Condition(width, width)
+      Condition(width, width[-task.operands :])
       for width in widths
       if not lengths or set(np.atleast_1d(width)) <= set(lengths)
     ]
@@ -222,6 +222,7 @@ def select_lines(
   causal = site == "self"
   largest = max(attention, key=lambda mean: mean.keys.num_tokens().item())
   prompt_segments = set(range(len(task.segments)))
+  first_rows = (0,) if task.operand_in == "first" else ()
   lines = calibration.candidate_lines(
     largest.rows,
     largest.keys,
@@ -230,6 +231,7 @@ def select_lines(
     absolute=section.lines == "absolute",
     right_anchored=prompt_segments if causal else prompt_segments | {WHOLE},
     right_anchored_steps=section.directions,
+    first_rows=first_rows,
   )
   if threshold is None:
     threshold = section.kappa_self if causal else section.kappa
@@ -240,6 +242,7 @@ def select_lines(
     statistics=section.statistics,
     maximum=section.maximum,
     min_cells=section.min_cells,
+    first_rows=first_rows,
   )
   calibrate = jax.jit(calibration.calibrate, static_argnames=("causal", "rule"))
   selection = jax.device_get(

@@ -50,7 +50,7 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
   """
   section, task = config.calibration, experiment.task
   check(
-    task.of_digits or task.strides,
+    task.of_digits or task.strides or task.axes > 1,
     f"task={task.name!r}: its outputs belong to no fixed places of the input,"
     " so there are no lines; calibrate a task whose answer goes place by place",
   )

@@ -194,13 +194,18 @@ def paths(model: Model) -> Paths:
   ]
   hop = 1 + max(int(np.abs(x).max(initial=0)) for x in intercepts)
   length = 2 * hop * (1 + sum(layers.values()))
-  size = experiment.task.padded_width([length, 4][: experiment.task.axes])
+  if experiment.task.axes > 1:
+    lengths = experiment.task.operand_lengths(length, (4,))
+    size = experiment.task.padded_width(lengths)
+  else:
+    size = experiment.task.padded_width([length])
+    lengths = experiment.nonzero_places(size)
   batch = jax.tree.map(
     np.asarray,
     experiment.random_batch(
       jax.random.key(0),
       np.arange(EXAMPLES),
-      experiment.nonzero_places(np.array(size, np.int32)),
+      np.array(lengths, np.int32),
       np.array(size, np.int32),
       size,
     ),

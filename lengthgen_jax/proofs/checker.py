@@ -46,7 +46,7 @@ bias.scale=1.0 bias.closed= bias.window= bias.sides= bias.windowed_encoder="""
 OTHERS = """task seeds hints data method overrides registered_by pretrained mesh
 compile_cache mixing initial train checkpoint calibration abc retrain finetune
 certify prune probe bench eval arithmetic multiply_long sort increment modular
-permutations dyck copying mqmtar"""
+permutations dyck copying mqmtar automaton turing insertion_sort base"""
 Line = namedtuple("Line", "row_segment segment anchor matrix intercept value")
 # By field of lines, as they are in the file: the type, and the number of axes
 # of A entries.
@@ -252,9 +252,10 @@ def is_covered(model, site, layer, line):
   than MAX_VALUE.
   Its matrix is diagonal, of -1, 0 and 1. From one column to the next, the key
   moves in the same direction or stays; from one row of a grid to the next, it
-  moves by one row in a segment with one token for each, else stays. Or it is
-  the mark that an operand begins with, of which cross-attention and the first
-  layer read the embedding."""
+  moves by one row in a segment with one token for each, else stays; but to an
+  operand that is the first row it leads from this row alone. Or it is the mark
+  that an operand begins with, of which cross-attention and the first layer read
+  the embedding."""
   axes, output = model.task.directions, model.task.num_operands
   is_right = line.anchor == RIGHT
   covered = line.row_segment == output and abs(line.value) < MAX_VALUE
@@ -271,7 +272,10 @@ def is_covered(model, site, layer, line):
     key_direction = directions[line.segment] * (-1 if is_right else 1)
     covered &= sum(map(abs, line.matrix[axis])) == abs(slope) <= 1
     covered &= slope * key_direction >= 0
-    covered &= is_column_axis or slope == abs(key_direction)
+    if not is_column_axis and model.task.is_first and not line.segment:
+      covered &= slope != 0 and not line.intercept[axis]
+    else:
+      covered &= is_column_axis or slope == abs(key_direction)
   return covered
 
 
@@ -293,8 +297,11 @@ Token = namedtuple("Token", "segment left right id")
 PLUS, TIMES, START, END, DELIMITER = 10, 11, 12, 13, 15  # `+*$&=` of numbers
 TABLE = """layout segments marks start delimiter end slack direction symbols
 machines"""
+GRIDS = "automaton turing insertion_sort base"  # of local rules
+GRID = "ahead is_first"  # what the table of a grid has as well
+COPY = -1  # stands for the token of a transducer that copies
 STATED = """successor addition parity multiply multiply_long increment copy
-reverse modular permutations dyck"""
+reverse modular permutations dyck automaton turing insertion_sort base"""
 
 
 def integers(values, shape, limit):
@@ -341,7 +348,10 @@ class Sequences:
   """
 
   def __init__(self, table, num_tokens, has_source):
-    fits = isinstance(table, dict) and {*table} == {*TABLE.split()}
+    names = (
+      {*TABLE.split(), *GRID.split()} if self.is_grid else {*TABLE.split()}
+    )
+    fits = isinstance(table, dict) and {*table} == names
     require(fits, "the card has no table of a transducer")
     tokens = lambda values, *shape: integers(values, shape, num_tokens)
     self.table, self.segments = table, table["segments"]
@@ -371,14 +381,15 @@ class Sequences:
     fits &= self.end is None if not self.marks else tokens(self.end) >= 0
     fits &= len({*map(tuple, symbols.tolist())}) == len(symbols)
     fits &= table["layout"] == ("grid" if self.is_grid else "sequence")
-    fits &= symbols.shape[1] == self.num_long + self.is_grid
+    read = self.num_long * (not self.is_first)  # of operands, in each column
+    fits &= symbols.shape[1] == read + self.is_grid
     require(fits, "the parts of the card's table do not fit one another")
     self.min_last_column = self.slack + bool(self.marks)
     shape = (table["direction"],) * self.num_long + (0,) * has_short
     require(table["direction"] in (1, -1), "the card's table has no direction")
     self.directions = [(*shape, 1, 0)]
 
-  is_grid = False
+  is_grid = is_first = False
 
   def sequence(self, last_column, num_rows):
     """Returns the Tokens of prompt and output; num_rows is of grids alone."""
@@ -407,52 +418,134 @@ class Sequences:
     return [(digit, fixed(digit)) for digit in self.transducers], columns
 
 
-class Products(Sequences):
-  """The partial sums of an N-digit by M-digit product: row j of the grid is s_j
-  = floor(s_(j-1) / 10) + a·b_j, and row M the end token. There is a transducer
-  for each b_j: its column t reads digit t - 1 of a and digit t of s_(j-1), and
-  writes digit t - 1 of s_j. All numbers below 10·a, and 0, can be s_(j-1)."""
+class Grid(Sequences):
+  """A task whose output has rows of cells, from 0 on. A transducer writes a
+  row: it reads the row above (zeros above the first), and behind it `ahead`
+  zeros, and writes a cell for each but the first `ahead`. There is one for each
+  token of the last operand, of which every row has one. Another operand extends
+  along the cells. If it `is_first`, the first row is a copy of it. Else this is
+  a product: the transducer reads the operand's digit for the cell that is
+  written, which the last cell has none of, and an end token stands where
+  another row would begin."""
 
   is_grid = True
 
   def __init__(self, table, num_tokens, has_source):
+    fits = isinstance(table, dict) and {*table} >= {"ahead", "is_first"}
+    require(fits, "the card's table is of no grid")
+    self.is_first = table["is_first"] is True
+    self.ahead = integers(table["ahead"], (), 2).item()
     super().__init__(table, num_tokens, has_source)
-    is_product = len(self.transducers) == 10 and table["direction"] == -1
-    is_product &= (self.num_operands, len(self.marks), self.slack) == (2, 2, 0)
-    require(is_product and self.num_long == 1, "the grid is of no product")
-    self.min_last_column = 1
-    self.directions = [(0, -1, 1, 0), (-1, 0, 1, 0)]  # along j and along digits
+    self.is_product = self.num_long and not self.is_first
+    self.min_last_column = int(self.is_product)
+    step = table["direction"]
+    fits = None not in self.transducers and self.num_operands <= 2
+    fits &= bool(self.marks) == self.is_product and not self.slack
+    fits &= step == (-1 if self.is_product else 1)
+    require(fits, "the parts of the card's table do not fit one another")
+    is_long = [1] * self.num_long + [0]
+    along_rows = (step * (not x) for x in is_long)
+    along_cells = (step * x for x in is_long)
+    self.directions = [(*along_rows, 1, 0), (*along_cells, 1, 0)]
+    if self.is_product:
+      return
+    one = next(iter(self.transducers.values()))
+    cells = np.arange(self.num_symbols)
+    require((one.symbols[:, 0] == cells).all(), "cells are not counted from 0")
+    self.check_rows()
+    if self.is_first:
+      copy = one.symbols, 0 * cells[None], cells[None], np.array([True])
+      self.transducers[COPY] = Transducer(*copy)
+
+  def check_rows(self):
+    """Checks that the transducers accept all rows that can be the one above:
+    those of zeros and, if they accept the row above, those that they write.
+    (That they accept a first row that is given is a condition on inputs.)"""
+    machines, text = (
+      [*self.transducers.values()],
+      "a row cannot be the one above",
+    )
+    readers = {
+      (x.next_states.tobytes(), x.accepting.tobytes()): x for x in machines
+    }
+    for reader in readers.values():
+      state = 0
+      for _ in reader.accepting:
+        require(self.is_first or reader.accepting[state], text)
+        state = reader.next_states[state, 0]
+    for one, reader in itertools.product(machines, readers.values()):
+      shape = len(one.accepting), len(reader.accepting)
+      reached, new = np.zeros(shape, bool), np.zeros(shape, bool)
+      new[one.next_states[0] if self.ahead else 0, 0] = True
+      while new.any():
+        reached |= new
+        p, q = (x[:, None] for x in np.nonzero(new))
+        new = np.zeros(shape, bool)
+        new[
+          one.next_states[p[:, 0]], reader.next_states[q, one.outputs[p[:, 0]]]
+        ] = True
+        new &= ~reached
+      p, q = np.nonzero(reached)
+      for _ in range(self.ahead):
+        p, q = one.next_states[p, 0], reader.next_states[q, one.outputs[p, 0]]
+      for _ in range(self.ahead):
+        q = reader.next_states[q, 0]
+      require((~one.accepting[p] | reader.accepting[q]).all(), text)
 
   def sequence(self, last_column, num_rows):
-    """Returns the Tokens of prompt and output of N and M digits."""
-    n, m = last_column, num_rows
-    a = [self.marks[0], *(("in", 0, p) for p in reversed(range(n)))]
-    b = [self.marks[1], *(("in", 1, p) for p in reversed(range(m)))]
-    cells = itertools.product(range(m), range(n + 1))
-    output = [Token(2, (j, k), (m - j, n - k), ("out", j, k)) for j, k in cells]
-    prompt = segment_tokens(0, a, 1, 2) + segment_tokens(1, b, 0, 2)
-    return prompt, [*output, Token(2, (m, 0), (0, n), self.end)]
+    """Returns the Tokens of prompt and output."""
+    output, prompt, step = self.num_operands, [], self.table["direction"]
+    has_end, num_cells = int(self.is_product), last_column + 1
+    sizes = [num_cells - has_end] * self.num_long + [num_rows]
+    for k, size in enumerate(sizes):
+      ids = [("in", k, p) for p in range(size)][::step]
+      ids = [*self.marks[k : k + 1], *ids]
+      prompt += segment_tokens(k, ids, int(k < self.num_long), 2)
+    last_row = num_rows - 1 + has_end
+    cells = itertools.product(range(num_rows), range(num_cells))
+    tokens = [
+      Token(output, (j, k), (last_row - j, last_column - k), ("out", j, k))
+      for j, k in cells
+    ]
+    end = Token(output, (num_rows, 0), (0, last_column), self.end)
+    return prompt, tokens + [end] * has_end
 
   def columns(self, x, y, j, num_rows):
-    """Returns the same as Sequences.columns; a choice is b_j, of which the end
-    token's row has none."""
-    is_sum, last, columns = j < num_rows, x + y, []
-    no_a, no_s = (next(iter(self.transducers.values())).symbols == 0).T
-    for t in range(last + 2):
-      a = ("in", 0, t - 1) if 0 < t <= last else None  # None: a zero, unseen
-      s = ("out", j - 1, t) if j and t <= last else None
-      out = ("out", j, t - 1) if t and is_sum else None
-      columns.append(((no_a | bool(a)) & (no_s | bool(s)), (a, s, out)))
-    choices = [
-      (b, {("in", 1, j): b} if is_sum else {}) for b in self.transducers
-    ]
-    return choices[: len(choices) if is_sum else 1], columns
+    """Returns the same as Sequences.columns; a choice is the token that drives
+    the row, and the end token's row has none."""
+    num_cells, is_row = x + y + 1, j < num_rows
+    driver = "in", self.num_long, j
+    tokens = [x for x in self.transducers if x != COPY]
+    choices = [(x, {driver: x} if is_row else {}) for x in tokens]
+    if self.is_first and not j:
+      every = np.ones(self.num_symbols, bool)
+      copies = [(("in", 0, t), ("out", 0, t)) for t in range(num_cells)]
+      return [(COPY, x) for _, x in choices], [(every, x) for x in copies]
+    columns, one = [], self.transducers[tokens[0]]
+    for t in range(num_cells + self.ahead):
+      k = t - self.ahead  # the cell that is written
+      above = ("out", j - 1, t) if j and t < num_cells else None
+      out = ("out", j, k) if k >= 0 and is_row else None
+      names = (above,)
+      if self.is_product:
+        names = ("in", 0, k) if 0 <= k < num_cells - 1 else None, above
+      # None: a zero that no token stands for.
+      zeros = [
+        x == 0 for x, name in zip(one.symbols.T, names, strict=True) if not name
+      ]
+      columns.append(
+        (
+          np.logical_and.reduce([np.ones(self.num_symbols, bool), *zeros]),
+          (*names, out),
+        )
+      )
+    return choices if is_row else choices[:1], columns
 
 
 def make_task(table, num_tokens, has_source):
   """Returns the task of a table."""
   is_grid = isinstance(table, dict) and table.get("layout") == "grid"
-  return (Products if is_grid else Sequences)(table, num_tokens, has_source)
+  return (Grid if is_grid else Sequences)(table, num_tokens, has_source)
 
 
 def is_stated(task, config, num_tokens, has_source):
@@ -463,7 +556,7 @@ def is_stated(task, config, num_tokens, has_source):
     return False
   stated = stated_table(config)
   own = make_task(stated, num_tokens, has_source)
-  for name in TABLE.split()[:-1]:  # without the machines
+  for name in {*stated} - {"machines"}:
     is_same = task.table[name] == stated[name]
     require(is_same, f"the card's table has other {name} than {config['task']}")
   is_same = [*task.transducers] == [*own.transducers]
@@ -496,6 +589,90 @@ def tabulate(short, start, symbols, step, accept=lambda state: True):
   accepting = [accept(state) for state in states]
   machine = {"short": short, "next": next_states, "outputs": outputs}
   return machine | {"accepting": accepting}
+
+
+def stated_grid(name, section):
+  """Returns what the table of a local rule has, as it is stated here: `rule` is
+  the step for a token that drives a row; from its state None on, no row above
+  can go on."""
+  if name == "automaton":
+    number, size, drivers, start = section["rule"], 2, [2], lambda tick: (0, 0)
+
+    def rule(tick, state, right):
+      left, middle = state
+      return (middle, right), number // 2 ** (4 * left + 2 * middle + right) % 2
+
+  elif name == "turing":
+    rows = section["machine"].split("_")
+    num_symbols = len(rows[0]) // 3
+    states = {chr(ord("A") + i): row for i, row in enumerate(rows)}
+    halting = {x for row in rows for x in row[2::3]} - {*states}
+    names = [*states, *sorted(halting)]
+    size = num_symbols * (1 + len(names))
+    drivers, start = [size], lambda tick: (0, 0, False)
+
+    def act(cell):  # (symbol that is written, direction, state)
+      head, symbol = divmod(cell, num_symbols)
+      row = states.get(names[head - 1], "") if head else ""
+      return row[3 * symbol : 3 * symbol + 3] or None
+
+    def rule(tick, state, right):
+      (left, middle, has_head), is_head = state, right >= num_symbols
+      after, actions = middle, [*map(act, (left, middle, right))]
+      if actions[1]:
+        after = int(actions[1][0])
+      for action, side in ((actions[0], "R"), (actions[2], "L")):
+        if action and action[1] == side:
+          after += num_symbols * (1 + names.index(action[2]))
+      if has_head and is_head:
+        return None, 0
+      return (middle, right, has_head or is_head), after
+
+  elif name == "insertion_sort":
+    size, start = section["alphabet"] + 1, lambda item: 0
+    drivers = range(1, size)
+    order = lambda cell: cell or size  # an empty cell, 0, comes last
+
+    def rule(item, left, above):  # left: the cell before, -1 if there is none
+      if order(above) < left:
+        return None, 0
+      return order(above), min(order(above), max(left, item)) % size
+
+  else:
+    source, target = section["source"], section["target"]
+    size, drivers, start = (
+      max(source, target),
+      range(source),
+      lambda digit: digit,
+    )
+
+    def rule(digit, carry, above):
+      if above >= target:
+        return None, 0
+      return divmod(source * above + carry, target)
+
+  step_of = lambda x: (
+    lambda state, *cell: (None, 0) if state is None else rule(x, state, *cell)
+  )
+  symbols, is_first = (
+    [[i] for i in range(size)],
+    name in ("automaton", "turing"),
+  )
+  accept = lambda state: state is not None
+  machines = [
+    tabulate(x, start(x), symbols, step_of(x), accept) for x in drivers
+  ]
+  table = {
+    "layout": "grid",
+    "segments": ["row", "steps"] if is_first else ["items"],
+  }
+  table |= {
+    "start": size + is_first,
+    "delimiter": size + is_first,
+    "direction": 1,
+  }
+  table |= {"ahead": int(is_first), "is_first": is_first}
+  return table | {"symbols": symbols, "machines": machines}
 
 
 def stated_table(config):
@@ -544,8 +721,10 @@ def stated_table(config):
       tabulate(b, start, pairs, step_of(b), accept) for b in range(10)
     ]
     table |= numbers | {"layout": "grid", "segments": ["a", "b"]}
-    table |= {"marks": [START, TIMES]}
+    table |= {"marks": [START, TIMES], "ahead": 1, "is_first": False}
     return table | {"symbols": pairs, "machines": machines}
+  if name in GRIDS.split():
+    return table | stated_grid(name, config[name])
   if name == "increment":  # digit d has the token d + 1
     step = lambda c, a: ((c + a - 1) // 10, (c + a - 1) % 10 + 1)
     symbols = single_symbols(11)[1:]
@@ -1193,6 +1372,8 @@ def receptive_fields(model, contexts):
   # Rows (j, m) of a grid: the first, one far from both ends, the end token's.
   far = 2 * sum(row_reach) + 2
   grid_rows = ((0, far), (far, 2 * far), (far, far)) if row_reach else ((0, 0),)
+  if task.end is None:
+    grid_rows = grid_rows[:2]
   for x, y, (j, m) in itertools.product(sizes, sizes, grid_rows):
     last_column, is_end = x + y, row_reach and j == m
     if last_column < task.min_last_column or is_end and x:

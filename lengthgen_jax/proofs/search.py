@@ -9,15 +9,18 @@ second opinion about one that is proved. Shapes: U contexts, S symbols and Q
 states of the transducer, P columns, K operands.
 """
 
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.proofs import checker
 from lengthgen_jax.tasks import dataset
+from lengthgen_jax.tasks.task import Size, drawing
 
 # Right contexts with a smaller margin than THIN_MARGIN, in logits, are trained
 # on beside those that fail: of each kind at most MAX_CONTEXTS, those with the
@@ -25,7 +28,7 @@ from lengthgen_jax.tasks import dataset
 THIN_MARGIN, MAX_CONTEXTS = 4.0, 4096
 INPUTS_PER_FAILURE = 8  # to train on, for one failing context, or fewer
 MAX_CELLS = 1 << 24  # U·Q·S of one walk
-PRODUCTS_TRIED = 20_000  # random products among which a context is looked for
+INPUTS_TRIED = 20_000  # random grids among which a context is looked for
 BATCH_SIZE = 128  # inputs that the program is tried on at once
 
 
@@ -58,6 +61,7 @@ class Search:
     """Reads a model; `checker.prove` has the other arguments, and accepts
     them."""
     self.model = model  # as the program has it
+    self._sample = functools.cache(self._sample)
     # The same model, as the checker has it.
     self.checked = checker.Model(arrays, config, table)
     self.contexts = checker.Contexts(self.checked)
@@ -170,10 +174,10 @@ class Search:
 
   def text(self, found: Input) -> str:
     items, lengths = found
-    if not self.checked.task.is_grid:
-      return self.model.experiment.task.input_text(items, lengths[0])
-    numbers = zip(items, lengths, strict=True)
-    return "*".join("".join(map(str, x[:n][::-1])) for x, n in numbers)
+    task = self.model.experiment.task
+    if self.checked.task.is_grid:
+      return task.typed(items, lengths)
+    return task.input_text(items, lengths[0])
 
   # From contexts to inputs.
 
@@ -206,7 +210,7 @@ class Search:
     length up to that of training."""
     inputs: list[Input | None] = [None] * len(codes)
     rows = [row[:2] for row in self.fields[nodes]]
-    find = self._products if self.checked.task.is_grid else self._sequences
+    find = self._grids if self.checked.task.is_grid else self._sequences
     if as_in_training:
       rows = [rows[i] for i in rng.permutation(len(rows))]
     else:
@@ -283,69 +287,88 @@ class Search:
         shorts[part] = 0 if digit is None else digit
     return symbols, shorts, is_found
 
-  def _products(
+  def _grids(
     self, row_class, names, codes, rng, as_in_training
   ) -> list[Input | None]:
-    """Returns products with contexts at a row of their running sums."""
+    """Returns inputs that have contexts at a row of attention in their grid."""
     if as_in_training:
-      return [self._product(row_class, names, x, rng) for x in codes.tolist()]
-    x, y, j, m = row_class
-    symbols, shorts, is_found = self._walk(row_class, names, codes, rng)
-    n, inputs = x + y, []
-    to_number = lambda digits: int("".join(map(str, digits[::-1].tolist())))
-    for columns, b, found in zip(symbols, shorts, is_found, strict=True):
-      if not found:
-        inputs.append(None)
-        continue
-      a, total = to_number(columns[1:-1, 0]), to_number(columns[:-1, 1])
-      # Further digits of b make the row before what the context needs: n + 2 of
-      # them can make any sum.
-      before = n + 2 if j else 0
-      lower = -(-total * 10 ** (before - 1) // a) if before and a else 0
-      digits = [*map(int, str(lower).zfill(before)[::-1])] if before else []
-      digits += [b, int(rng.integers(10))] if j < m else []
-      items = np.zeros((2, max(n, len(digits))), int)
-      items[0, :n], items[1, : len(digits)] = columns[1:-1, 0], digits
-      inputs.append(Input(items, [n, len(digits)]))
+      return self._of_training(row_class, names, codes, rng)
+    *_, j, m = row_class
+    checked, task = self.checked.task, self.model.experiment.task
+    symbols, drivers, is_found = self._walk(row_class, names, codes, rng)
+    ahead = task.ahead * (j > 0 or not checked.is_first)
+    num_cells, inputs = symbols.shape[1] - ahead, []
+    for columns, driver, found in zip(symbols, drivers, is_found, strict=True):
+      above = columns[:num_cells, -1].tolist() if j else None
+      operand = columns[ahead : ahead + num_cells, 0].tolist()
+      driver = None if j == m else int(driver)
+      items = found and task.items_with_row(above, operand, driver)
+      inputs.append(padded(items) if items else None)
     return inputs
 
-  def _product(self, row_class, names, code, rng) -> Input | None:
-    """Returns a product of the longest operands of training, of PRODUCTS_TRIED
-    random ones, that has a context; its row is the first, the last, or that of
-    the end token, as in the row class."""
-    n_and_m = self.model.experiment.data[0].bound(0)
-    assert isinstance(n_and_m, tuple)
+  def _of_training(self, row_class, names, codes, rng) -> list[Input | None]:
+    """Returns inputs with as many rows as in training, of INPUTS_TRIED random
+    ones, that have contexts in the first row of their grid, in any other, or in
+    that of the end token, as in the row class."""
     x, y, j, m = row_class
-    n, count = n_and_m
-    if x + y > n or j and count < 2:
+    inputs: list[Input | None] = [None] * len(codes)
+    sample = self._sample(x + y + 1)
+    if sample is None:
+      return inputs
+    items, grids, lengths = sample
+    radix, last = len(self.checked.embedding), grids.shape[1]
+    rows = [0] if not j else [last] if j == m else range(1, last)
+    for i, code in enumerate(codes.tolist()):
+      tokens = [code // radix**v % radix for v in range(len(names))]
+      for row in rng.permutation(list(rows)):
+        fits = np.ones(len(items), bool)
+        for name, token in zip(names, tokens, strict=True):
+          if isinstance(name, int):  # a mark, or the end token
+            continue
+          kind, number, *place = name
+          if kind == "out":
+            fits &= grids[:, row + number - j, place[0]] == token
+          elif number == items.shape[1] - 1:
+            fits &= items[:, number, row] == token
+          else:
+            fits &= items[:, number, place[0]] == token
+        if fits.any():
+          inputs[i] = Input(items[rng.choice(np.flatnonzero(fits))], lengths)
+          break
+    return inputs
+
+  def _sample(self, num_cells: int) -> tuple | None:
+    """Returns INPUTS_TRIED random inputs with rows of so many cells, as items,
+    grids [U, J, K] and lengths; None if they are longer than in training."""
+    experiment = self.model.experiment
+    task, longest = experiment.task, np.max(experiment.data[0].widths, axis=0)
+    if self.checked.task.is_product:
+      num_cells -= 1
+    sizes = [(num_cells, m) for m in range(longest[1], 0, -1)]
+    width = next((x for x in sizes if task.padded_width(x) == x), None)
+    if width is None or num_cells > longest[0]:
       return None
-    row = 0 if not j else count if j == m else count - 1
-    radix = len(self.checked.embedding)
-    tokens = [code // radix**v % radix for v in range(len(names))]
-    a, b = (rng.integers(0, 10, (PRODUCTS_TRIED, k)) for k in (x + y, count))
-    sums = {}  # {(row of the grid, digit): token}
-    for name, token in zip(names, tokens, strict=True):
-      if isinstance(name, int):  # a mark
-        continue
-      kind, number, *place = name
-      if kind == "out":
-        sums[row + number - j, place[0]] = token
-      elif number:
-        b[:, row] = token
-      else:
-        a[:, place[0]] = token
-    weights = 10 ** np.arange(x + y)
-    total, fits = np.zeros(PRODUCTS_TRIED, int), np.ones(PRODUCTS_TRIED, bool)
-    for k in range(count):
-      total = total // 10 + (a @ weights) * b[:, k]
-      for (of_row, digit), token in sums.items():
-        if of_row == k:
-          fits &= total // 10**digit % 10 == token
-    if not fits.any():
-      return None
-    first, items = fits.argmax(), np.zeros((2, max(x + y, count)), int)
-    items[0, : x + y], items[1, :count] = a[first], b[first]
-    return Input(items, [x + y, count])
+    lengths = [*width[-task.operands :]]
+    size = Size(np.array(lengths), np.array(width), width)
+
+    def draw(key):
+      items = task.draw_items(drawing(key), size)
+      return items, task.from_items(items, size).output.ids
+
+    keys = jax.random.split(jax.random.key(0), INPUTS_TRIED)
+    items, ids = jax.device_get(jax.jit(jax.vmap(draw))(keys))
+    row_size = num_cells + self.checked.task.is_product
+    grids = ids[:, : width[1] * row_size].reshape(len(ids), width[1], row_size)
+    return items, grids, lengths
+
+
+def padded(operands: list[list[int]]) -> Input:
+  """Returns the input of some operands."""
+  lengths = [*map(len, operands)]
+  items = np.zeros((len(operands), max(lengths)), int)
+  for row, operand in zip(items, operands, strict=True):
+    row[: len(operand)] = operand
+  return Input(items, lengths)
 
 
 def walk(transducer, columns, tokens, count, rng):

@@ -19,13 +19,12 @@ import numpy as np
 from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.errors import check
 from lengthgen_jax.proofs import checker
-from lengthgen_jax.tasks.multiply_long import MultiplyLong
+from lengthgen_jax.tasks.grid import GridTask
 from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import Size, Task
 
 LENGTHS = (1, 2, 5)  # of the examples that a table is compared with
 EXAMPLES = 30  # of each length
-NOT_LESS, LESS, BOTH_ZERO = range(3)  # orders of `step_sum`
 
 
 def obstacle(task: Task) -> str:
@@ -37,7 +36,7 @@ def obstacle(task: Task) -> str:
     )
   if getattr(task, "interleaved", False):
     return f"the digits of {task.name}'s operands alternate"
-  if not (task.transducer or isinstance(task, MultiplyLong)):
+  if not (task.transducer or isinstance(task, GridTask)):
     return (
       f"{task.name} is no transducer, its outputs depend on more than the"
       " digits and outputs up to their place"
@@ -51,36 +50,72 @@ def table(task: Task) -> dict[str, Any] | None:
   is in its way."""
   if obstacle(task):
     return None
-  is_grid = isinstance(task, MultiplyLong)
-  short = task.short_operand or is_grid
-  num_long = len(task.long_operands)
-  zero = task.first_item
-  digits = range(zero, zero + task.base)
-  long = 2 if is_grid else num_long  # a, and the row before
-  symbols = [*itertools.product(digits, repeat=long)]
-  machines = [
-    machine(task, symbols, digit) for digit in (digits if short else (None,))
-  ]
   has_marks = task.end is not None
   marks = [task.start]
   if isinstance(task, NumberTask) and task.operands == 2:
     marks.append(int(task.encode(task.operator)[0]))
   data = {
-    "layout": "grid" if is_grid else "sequence",
     "segments": list(task.segments),
     "marks": marks if has_marks else [],
     "start": int(task.start),
     "delimiter": int(task.delimiter),
     "end": task.end,
-    "slack": 0 if is_grid else task.slack,
+    "slack": task.slack,
     "direction": 1 if task.anchor == "left" else -1,
+  }
+  if isinstance(task, GridTask):
+    return data | grid_of(task)
+  zero, num_long = task.first_item, len(task.long_operands)
+  digits = range(zero, zero + task.base)
+  symbols = [*itertools.product(digits, repeat=num_long)]
+  machines = [
+    machine(task, symbols, digit)
+    for digit in (digits if task.short_operand else (None,))
+  ]
+  data |= {
+    "layout": "sequence",
     "symbols": [list(symbol) for symbol in symbols],
     "machines": machines,
   }
-  if not is_grid:
-    for length in LENGTHS:
-      check_examples(task, data, length)
+  for length in LENGTHS:
+    check_examples(task, data, length)
   return data
+
+
+def grid_of(task: GridTask) -> dict[str, Any]:
+  """Returns what only the table of a grid has, and its machines."""
+  tables = task.row_machine
+  return {
+    "layout": "grid",
+    "ahead": task.ahead,
+    "is_first": task.operand_in == "first",
+    "symbols": tables.symbols.tolist(),
+    "machines": [
+      reachable(driver, start, next_states, cells, tables.accepting)
+      for driver, start, next_states, cells in zip(
+        task.drivers,
+        tables.start.tolist(),
+        tables.next_states.tolist(),
+        tables.cells.tolist(),
+        strict=True,
+      )
+    ],
+  }
+
+
+def reachable(driver, start, next_states, cells, accepting) -> dict[str, Any]:
+  """Returns a machine of those states alone that can be reached, the first one
+  first."""
+  states = [start]
+  for state in states:  # grows while it is read
+    states += [x for x in dict.fromkeys(next_states[state]) if x not in states]
+  number = {state: i for i, state in enumerate(states)}
+  return {
+    "short": driver,
+    "next": [[number[x] for x in next_states[state]] for state in states],
+    "outputs": [cells[state] for state in states],
+    "accepting": accepting[states].tolist(),
+  }
 
 
 def check_examples(task: Task, data: dict[str, Any], length: int) -> None:
@@ -147,19 +182,13 @@ def values_of(data, layout, items, num_columns) -> dict[tuple, int]:
 def machine(task, symbols, short) -> dict[str, Any]:
   """Returns the machine of a task, of those states that can be reached; `short`
   is the digit of its short operand, None if it has none."""
-  accepting = lambda state: True
-  step, initial = task.step, task.initial_state
-  if isinstance(task, MultiplyLong):
-    # Before place 0, where no digit of a is read, both numbers are zero so far.
-    step, initial = step_sum, BOTH_ZERO
-    accepting = lambda state: state % 3 != NOT_LESS
   count = len(symbols)
   columns = [np.array(column) for column in zip(*symbols, strict=True)]
   if short is not None:
     columns.insert(1, np.full(count, short))
-  states, rows = [initial], []
+  states, rows = [task.initial_state], []
   for state in states:  # grows while it is read
-    next_states, outputs = step(np.full(count, state), tuple(columns))
+    next_states, outputs = task.step(np.full(count, state), tuple(columns))
     row = np.broadcast_to(next_states, count).tolist()
     states += [x for x in dict.fromkeys(row) if x not in states]
     rows.append((row, np.broadcast_to(outputs, count).tolist()))
@@ -167,22 +196,5 @@ def machine(task, symbols, short) -> dict[str, Any]:
     "short": short,
     "next": [[states.index(x) for x in row] for row, _ in rows],
     "outputs": [outputs for _, outputs in rows],
-    "accepting": [accepting(state) for state in states],
+    "accepting": [True] * len(states),
   }
-
-
-def step_sum(state, symbols):
-  """Takes a step along a row of N×M's grid, s // 10 + a·b for a digit b, where
-  s is the row before; returns (next state, output digit), elementwise.
-
-  A state is 3·carry + order, where the order says how s compares with 10·a by
-  the digits so far: NOT_LESS, LESS or BOTH_ZERO. A sum s is below 10·a, or 0.
-  """
-  a, b, s = symbols
-  carry, order = np.divmod(state, 3)
-  # The most significant digits that differ decide; equal nonzero numbers are
-  # not less.
-  decides = (a != s) | (order == BOTH_ZERO) & (a > 0)
-  order = np.where(decides, np.where(s < a, LESS, NOT_LESS), order)
-  carry, digit = np.divmod(s + a * b + carry, 10)
-  return 3 * carry + order, digit

@@ -14,6 +14,7 @@ from lengthgen_jax.tasks import (
   arithmetic,
   automata,
   increment,
+  local_rules,
   multiply_long,
   numbers,
   recall,
@@ -101,6 +102,10 @@ TASKS = Registry(
     "copy": automata.Copy,
     "reverse": automata.Reverse,
     "mqmtar": recall.Recall,
+    "automaton": local_rules.Automaton,
+    "turing": local_rules.Turing,
+    "insertion_sort": local_rules.InsertionSort,
+    "base": local_rules.Base,
   },
   check_task,
 )

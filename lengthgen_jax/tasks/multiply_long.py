@@ -2,32 +2,30 @@
 of the running sums."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check
 from lengthgen_jax.sections import Share
 from lengthgen_jax.tasks import arithmetic_test_sets
+from lengthgen_jax.tasks.grid import GridTask
 from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import (
   Draw,
   Example,
   Ids,
   Size,
-  Task,
-  Tokens,
   Variants,
   expect,
   join,
   uniform_int,
 )
 
-MAX_TOKENS = 1 << 25  # of an output; more do not fit in memory
+# How a row above compares with 10·a, by the digits that were read.
+NOT_LESS, LESS, BOTH_ZERO = "not less", "less", "both zero"
 
 # Test sets.
 
@@ -66,67 +64,6 @@ def zeros(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
   return jnp.where(is_random | (place == 0) | (place == last), operands, 0)
 
 
-class GridTask(Task):
-  """The base class of tasks whose output is a grid, row by row: what a
-  transducer writes that reads, at each cell k of a row j, cells of the row
-  before and inputs of the row.
-
-  Coordinates have the axes j and k. A width is (cells of a row of input, rows),
-  or one number for both. `step` says what the transducer does.
-  """
-
-  ragged = False
-  axes = 2
-
-  def training_widths(
-    self, lengths: Sequence[int]
-  ) -> tuple[tuple[int, int], ...]:
-    """Returns a square (n, n) for each length, and the two rectangles of the
-    last two lengths."""
-    squares = tuple((length, length) for length in lengths)
-    if len(lengths) < 2:
-      return squares
-    low, high = lengths[-2:]
-    return (*squares, (high, low), (low, high))
-
-  def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
-    return (length, *arguments) if arguments else (length, length)
-
-  def rows(
-    self, columns: Callable[..., jax.Array], above: Array, inputs: Array
-  ) -> jax.Array:
-    """Returns rows of cells [J, K], of which each follows from the one above:
-    `columns(row above, input)` are the symbols [operands, K] that the
-    transducer reads, the first from the row `above` and the first of
-    `inputs` [J]."""
-
-    def next_row(above, row_input):
-      row, _ = self.transduce(columns(above, row_input))
-      return row, row
-
-    return jax.lax.scan(next_row, above, inputs)[1]
-
-  def grid_tokens(
-    self, cells: jax.Array, num_rows: Array, num_cells: Array
-  ) -> Tokens:
-    """Returns the output of the first rows of [J, K] and their first cells,
-    behind which there is the end token, if any, where a row would begin."""
-    end, last = self.end, num_rows * num_cells
-    has_end = end is not None
-    place = jnp.arange(cells.size + has_end)
-    j, k = place // num_cells, place % num_cells
-    ids = cells[jnp.minimum(j, len(cells) - 1), k]
-    ends = num_rows - 1 + has_end - j, num_cells - 1 - k
-    return Tokens(
-      ids=ids if end is None else jnp.where(place == last, end, ids),
-      length=jnp.asarray(last + has_end, jnp.int32),
-      segment=jnp.full(place.shape, self.target_segment, jnp.int32),
-      left=jnp.stack([j, k], axis=1).astype(jnp.int32),
-      right=jnp.stack(ends, axis=1).astype(jnp.int32),
-      digit=jnp.full(place.shape, True),
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class MultiplyLong(GridTask, NumberTask):
   """Asks for the running sums of a product a*b, of N and M digits (this task is
@@ -154,6 +91,9 @@ class MultiplyLong(GridTask, NumberTask):
   operands = 2
   segment_axes = (1, 0)
   segments = ("a", "b")
+  cells = "0123456789"
+  operand_in = "every"
+  ahead, behind = 1, 0
   test_sets = {
     "equal": equal,
     "unequal": equal,
@@ -167,12 +107,7 @@ class MultiplyLong(GridTask, NumberTask):
 
   def padded_width(self, lengths: Sequence[int]) -> tuple[int, int]:
     n, m = lengths
-    size = m * (n + 1) + 1
-    check(
-      size <= MAX_TOKENS,
-      f"{n} times {m} digits take {size} tokens of running sums, more than the"
-      f" {MAX_TOKENS} that fit; choose shorter numbers",
-    )
+    self.check_size(n + 1, m)
     return n, m
 
   def variants(self, test_set: str, section: Any, length: int) -> Variants:
@@ -183,7 +118,7 @@ class MultiplyLong(GridTask, NumberTask):
 
   # Examples.
 
-  def example(self, draw: Draw, size: Size) -> Example:
+  def draw_items(self, draw: Draw, size: Size) -> jax.Array:
     # One more number decides whether the example is extreme.
     is_random = bool(self.extreme_share)
     numbers = draw(2 * size.max_length + is_random)
@@ -197,7 +132,7 @@ class MultiplyLong(GridTask, NumberTask):
         uniforms < 0.25, 0, jnp.where(uniforms < 0.5, 9, rest)
       )
       items = jnp.where(numbers[0] < self.extreme_share, extreme, items)
-    return self.from_items(items, size)
+    return items
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     width = jnp.broadcast_to(jnp.asarray(size.width), 2)
@@ -211,18 +146,41 @@ class MultiplyLong(GridTask, NumberTask):
       self.number_tokens(b, m, "*", 1, self.segment_axes[1]),
     )
     a = jnp.pad(a[0], (0, 1))
-    columns = lambda above, digit: jnp.stack(
-      [a, jnp.full_like(a, digit), jnp.append(above[1:], 0)]
-    )
-    sums = self.rows(columns, jnp.zeros_like(a), b[0])
+    sums = self.write_rows(jnp.zeros_like(a), b[0], n + 1, operand=a)
     return Example(prompt, self.grid_tokens(sums, m, n + 1), prefix_length=0)
 
-  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
-    a, b, above = symbols
-    total = above + a * b + state
-    return total // 10, total % 10
+  # A running sum is below 10·a, or 0: no other row above occurs.
+
+  def first_state(self, driver: int) -> tuple[int, str]:
+    return 0, BOTH_ZERO
+
+  def step(self, state: Any, driver: int, a: int, above: int) -> tuple:
+    carry, order = state
+    carry, digit = divmod(above + a * driver + carry, 10)
+    # The most significant digits that differ decide, and `a` is read one cell
+    # late; equal nonzero numbers are not less.
+    if a != above or order == BOTH_ZERO and a:
+      order = LESS if above < a else NOT_LESS
+    return (carry, order), digit
+
+  def accepts(self, state: Any) -> bool:
+    return state[1] != NOT_LESS
+
+  def items_with_row(self, above, operand, driver):
+    a, b = operand[:-1], []
+    if above:
+      # n + 2 digits of b can make any sum.
+      number = lambda digits: int("".join(map(str, digits[::-1])))
+      size, factor = len(a) + 2, number(a)
+      lower = -(-number(above) * 10 ** (size - 1) // factor) if factor else 0
+      b = [*map(int, str(lower).zfill(size)[::-1])]
+    return [a, b + [driver] * (driver is not None)]
 
   # Text.
+
+  def typed(self, items: np.ndarray, lengths: Sequence[int]) -> str:
+    numbers = zip(items, lengths, strict=True)
+    return "*".join("".join(map(str, x[:n][::-1])) for x, n in numbers)
 
   def render(self, ids: Ids) -> str:
     """Returns the product that the tokens of an output spell, if N = M."""

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -88,6 +88,10 @@ class Task(abc.ABC):
   short_operand: ClassVar[bool] = False
   axes: ClassVar[int] = 1  # of coordinates, 2 for grids
   segment_axes: ClassVar[tuple[int, ...]] = ()  # of a grid: each segment's axis
+  # Of a grid, how its operand along the last axis, the first one, is used:
+  # "first", its first row is the operand; "every", all rows depend on it; ""
+  # if there is none.
+  operand_in: ClassVar[Literal["", "first", "every"]] = ""
   ragged: ClassVar[bool] = True  # else all examples of a batch have one width
   # Whether the prompt's segments are numbers, least significant digit last.
   of_digits: ClassVar[bool] = False

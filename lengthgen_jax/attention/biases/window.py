@@ -65,28 +65,32 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
 
   The lines are dealt to the heads in turn. The choice of tokens is ours. Of an
   operand along k, the position that predicts (j, k) sees digit k and the
-  `width` less significant ones; of an operand along j, digit j. Of the outputs
-  it sees (j, k - 1) if k > 0, and (j - 1, k + 1 - width) to (j - 1,
-  k + width). Lines to outputs are in the first layer alone, where a key is a
-  token; in later layers it is a state that has seen its own neighborhood.
-  Lines to operands are in all layers.
+  `width` less significant ones or, if the first row is this operand, cell k
+  from that row alone; of an operand along j, item j. Of the outputs it sees (j,
+  k - 1) if k > 0, and (j - 1, k - width·behind) to (j - 1, k + width·ahead), by
+  the task's `ahead` and `behind`. Lines to outputs are in the first layer
+  alone, where a key is a token; in later layers it is a state that has seen its
+  own neighborhood. Lines to operands are in all layers.
   """
   task = spec.task
+  anchor = LEFT if task.anchor == "left" else RIGHT
   target, last_axis = task.target_segment, task.axes - 1
   identity = np.eye(task.axes, dtype=int)
   # A line is a tuple of the fields of Lines: the row's and the key's segment,
   # the anchor, the matrix and the intercept.
-  intercepts = [(0, -1), *((-1, shift) for shift in range(width, -width, -1))]
+  last, first = width * task.ahead, -width * task.behind
+  intercepts = [(0, -1), *((-1, c) for c in range(last, first - 1, -1))]
   output_lines = [
     (target, target, LEFT, identity, intercept) for intercept in intercepts
   ]
   operand_lines = []
   for segment, axis in enumerate(task.segment_axes):
-    along_axis = identity[axis]
-    shifts = range(width + 1) if axis == last_axis else range(1)
+    is_first_row = axis == last_axis and task.operand_in == "first"
+    in_every_row = axis == last_axis and not is_first_row
+    matrix = identity if is_first_row else np.diag(identity[axis])
     operand_lines += [
-      (target, segment, RIGHT, np.diag(along_axis), -shift * along_axis)
-      for shift in shifts
+      (target, segment, anchor, matrix, -shift * identity[axis])
+      for shift in range(width * in_every_row + 1)
     ]
   outputs = len(output_lines)
   if "cross" not in spec.site_segments:

@@ -1,0 +1,87 @@
+"""Presets of grids that a local rule writes: TASK[,METHOD][,decoder_only].
+
+TASK          automaton       an elementary cellular automaton, rule 110
+              turing          a Turing machine, the busy beaver of four states
+              increment       one that adds 1 to a binary number
+              insertion_sort  the lists of insertion sort, 32 different items
+              base            a binary number in decimal
+              binary          a decimal number in binary
+METHOD        vanilla  sinusoids of a cell's coordinates, row j and cell k
+              window   lines set by hand, to cells that are near
+              abc      ABC, with --mode=abc: vanilla first, then calibrated; the
+                       default
+
+  lengthgen --config=configs/local_rules.py:automaton --mode=abc --workdir=W
+  echo '00000000000000001*15' | lengthgen --mode=predict --workdir=W
+"""
+
+from lengthgen_jax.config import default_config, parse_preset
+
+SHARED = {
+  "data.train_length": 8,
+  "data.shortest": 2,
+  "model.num_encoder_layers": 0,
+  "model.num_decoder_layers": 2,
+  "positions.kind": "coordinates",
+  "train.batch_size": 64,
+  "train.optimizer": "muon",
+  "train.learning_rate": 0.02,
+  "train.adam_learning_rate": 3e-3,
+  "train.steps": 3000,
+  "train.chunk": 100,
+  "train.validation_samples": 128,
+  "train.target_exact_match": 0.985,
+  "eval.lengths": (8, 16, 40, 80),
+  "eval.samples": (1000, 1000, 100, 100),
+}
+WITH_LINES = {
+  "positions.kind": "none",
+  "train.weight_decay": 1.0,
+  "train.steps": 1000,
+  "train.chunk": 100,
+  "train.target_exact_match": 2.0,  # never reached: all steps are trained
+}
+FINETUNE = {
+  "finetune.rounds": 5,
+  "finetune.steps": 500,
+  "finetune.learning_rate": 0.005,
+  "finetune.rate_decay": 0.7,
+  "finetune.share": 0.3,
+  "certify.exhaustive": False,
+}
+METHODS = {
+  "abc": {
+    "method": "vanilla",  # the first stage; the second is named "abc"
+    "abc.vanilla_longest": 16,
+    "calibration.lengths": (7, 8),
+    "calibration.min_cells": 0.4,
+    "calibration.statistics": "long",
+    "calibration.reach": 1,
+    "retrain.model.dropout_rate": 0.0,
+  }
+  | FINETUNE
+  | {f"retrain.{name}": value for name, value in WITH_LINES.items()},
+  "vanilla": {},
+  "window": WITH_LINES | FINETUNE | {"bias.kind": "window"},
+}
+TASKS = {
+  "automaton": ("automaton", {}),
+  "turing": ("turing", {}),
+  "increment": ("turing", {"turing.machine": "0LB1RA2RA_2RZ2RZ1LB"}),
+  "insertion_sort": ("insertion_sort", {}),
+  "base": ("base", {}),
+  "binary": ("base", {"base.source": 10, "base.target": 2}),
+}
+OPTIONS = ("decoder_only",)
+
+
+def get_config(preset: str = "automaton,abc"):
+  """Returns the config of a preset TASK[,METHOD][,decoder_only]."""
+  name, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
+  task, fields = TASKS[name]
+  changes = {"method": method} | SHARED | METHODS[method] | fields
+  if "decoder_only" in options:
+    changes |= {"model.kind": "decoder_only", "positions.segments": True}
+  config = default_config(task)
+  config.update_from_flattened_dict(changes)
+  return config

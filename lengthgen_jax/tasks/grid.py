@@ -1,0 +1,227 @@
+"""The base class of tasks whose output is a grid, row by row, and the machine
+that writes a row."""
+
+import functools
+import itertools
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.coordinates import Array
+from lengthgen_jax.errors import check
+from lengthgen_jax.tasks.task import Draw, Example, Size, Task, Tokens
+
+MAX_TOKENS = 1 << 25  # of an output; more do not fit in memory
+MAX_STATES = 1 << 12  # of a machine
+
+
+class Machine(NamedTuple):
+  """The machine of a grid's rows, for D drivers, Q states and S symbols. The
+  last state is that of a row that cannot occur."""
+
+  symbols: np.ndarray  # [S, 1 or 2], cells: of the operand, if any, and above
+  start: np.ndarray  # [D], the first state
+  next_states: np.ndarray  # [D, Q, S]
+  cells: np.ndarray  # [D, Q, S], what is written
+  accepting: np.ndarray  # [Q] bool, whether a row above may end there
+
+
+class GridTask(Task):
+  """The base class of tasks whose output is a grid, row by row.
+
+  A finite machine writes a row. It reads the row above cell by cell, from the
+  left (in numbers the least significant digit), and behind its end `ahead`
+  cells 0; it writes a cell for each that it reads, but for the first `ahead`.
+  Each row is driven by an item of the prompt's last segment, on which the
+  machine depends. Above the first row there are cells 0.
+
+  A cell is its token id. A subclass has `cells`, `first_state` and `step`, all
+  plain Python, which are tried for all states and symbols and become tables.
+
+  Coordinates have the axes j (rows) and k (cells). A width is (cells of an
+  operand along k, or of a row if there is none, rows).
+  """
+
+  ragged = False
+  axes = 2
+  segment_axes = (0,)
+  # How many cells to the right of a cell, and to its left, the row above has a
+  # say in it. (What is further to the left the machine remembers; the window
+  # does not show it.)
+  ahead: ClassVar[int] = 0
+  behind: ClassVar[int] = 1
+
+  @property
+  def cells(self) -> Sequence[str]:
+    """Returns the cells as people write them, by token id; the first is what
+    stands outside of the grid."""
+    raise NotImplementedError
+
+  @property
+  def drivers(self) -> Sequence[int]:
+    """Returns the token ids of what rows are driven by."""
+    return range(len(self.cells))
+
+  def first_state(self, driver: int) -> Hashable:
+    """Returns the state in which the machine begins a row."""
+    return 0
+
+  # Any state; None is that of a row above that cannot occur.
+  def step(self, state: Any, driver: int, *cells: int) -> tuple | None:  # type: ignore[override]
+    """Returns (next state, cell that is written) for the cell above that is
+    read, and before it the operand's, if it is in every row; or None if no row
+    above can go on like that."""
+    raise NotImplementedError
+
+  def accepts(self, state: Any) -> bool:
+    """Returns whether a row above may end in a state."""
+    return True
+
+  @property
+  def row_machine(self) -> Machine:
+    return _machine(self)
+
+  def draw_items(self, draw: Draw, size: Size) -> jax.Array:
+    """Returns the items of a training example; `draw` is as in `example`."""
+    raise NotImplementedError
+
+  def example(self, draw: Draw, size: Size) -> Example:
+    return self.from_items(self.draw_items(draw, size), size)
+
+  def training_widths(
+    self, lengths: Sequence[int]
+  ) -> tuple[tuple[int, int], ...]:
+    """Returns the width of each length and, with two operands, the two
+    rectangles of the last two lengths."""
+    widths = [self.padded_width([n] * self.operands) for n in lengths]
+    if self.operands == 2 and len(lengths) > 1:
+      low, high = lengths[-2:]
+      widths += [self.padded_width(x) for x in ((high, low), (low, high))]
+    return tuple(widths)
+
+  def padded_width(self, lengths: Sequence[int]) -> tuple[int, int]:
+    """Returns the width for operands of these lengths."""
+    return lengths[0], lengths[-1]
+
+  def check_size(self, cells: int, rows: int) -> None:
+    check(
+      cells * rows < MAX_TOKENS,
+      f"{rows} rows of {cells} cells are more than the {MAX_TOKENS} tokens that"
+      " fit; choose fewer",
+    )
+
+  def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
+    return (length, *arguments, length)[: self.operands]
+
+  def write_rows(
+    self, above: Array, drivers: Array, num_cells: Array, operand: Array = 0
+  ) -> jax.Array:
+    """Returns the rows [J, K] that follow a row `above` [K], driven by
+    `drivers` [J] token ids; cells from `num_cells` on are 0. `operand` [K] is
+    what the machine reads in every row, if anything."""
+    machine, count = self.row_machine, len(self.cells)
+    index = np.zeros(max(self.drivers) + 1, np.int32)
+    index[list(self.drivers)] = range(len(self.drivers))
+    tables = [
+      jnp.asarray(x.astype(np.int32))
+      for x in (machine.next_states, machine.cells)
+    ]
+    inside = jnp.arange(len(above)) < num_cells
+    # The operand is read at the cell that is written.
+    operand = jnp.broadcast_to(operand, inside.shape)
+    operand = jnp.pad(operand, (self.ahead, 0)) * count
+
+    def next_row(above, driver):
+      driver = jnp.asarray(index)[driver]
+      next_states, cells = (x[driver] for x in tables)
+
+      def read(state, symbol):
+        return next_states[state, symbol], cells[state, symbol]
+
+      symbols = operand + jnp.pad(above, (0, self.ahead))
+      _, row = jax.lax.scan(read, jnp.asarray(machine.start)[driver], symbols)
+      row = jnp.where(inside, row[self.ahead :], 0)
+      return row, row
+
+    above = jnp.asarray(above, jnp.int32)
+    return jax.lax.scan(next_row, above, drivers)[1]
+
+  def grid_tokens(
+    self, cells: jax.Array, num_rows: Array, num_cells: Array
+  ) -> Tokens:
+    """Returns the output of the first rows of [J, K] and their first cells,
+    behind which there is the end token, if any, where a row would begin."""
+    end, last = self.end, num_rows * num_cells
+    has_end = end is not None
+    place = jnp.arange(cells.size + has_end)
+    j, k = place // num_cells, place % num_cells
+    ids = cells[jnp.minimum(j, len(cells) - 1), k]
+    ends = num_rows - 1 + has_end - j, num_cells - 1 - k
+    return Tokens(
+      ids=ids if end is None else jnp.where(place == last, end, ids),
+      length=jnp.asarray(last + has_end, jnp.int32),
+      segment=jnp.full(place.shape, self.target_segment, jnp.int32),
+      left=jnp.stack([j, k], axis=1).astype(jnp.int32),
+      right=jnp.stack(ends, axis=1).astype(jnp.int32),
+      digit=jnp.full(place.shape, True),
+    )
+
+  # Text.
+
+  def typed(self, items: np.ndarray, lengths: Sequence[int]) -> str:
+    """Returns what a person types for operands of these lengths."""
+    raise NotImplementedError
+
+  def items_with_row(
+    self, above: list[int] | None, operand: list[int], driver: int | None
+  ) -> list[list[int]] | None:
+    """Returns the operands of an input in which the row `above` stands above
+    one that `driver` drives (None: above the end token); `above` is None for
+    the first row. None if there is no such input, or none is known."""
+    return None
+
+
+@functools.cache
+def _machine(task: GridTask) -> Machine:
+  count = len(task.cells)
+  has_operand = task.operand_in == "every"
+  symbols = [*itertools.product(range(count), repeat=1 + has_operand)]
+  starts = [task.first_state(driver) for driver in task.drivers]
+  states, table = [*dict.fromkeys(starts)], {}
+  known = {*states, None}
+  for state in states:  # grows while it is read
+    for driver in task.drivers:
+      row = [task.step(state, driver, *x) or (None, 0) for x in symbols]
+      table[state, driver] = row
+      for (after, cell), symbol in zip(row, symbols, strict=True):
+        check(
+          isinstance(cell, (int, np.integer)) and 0 <= cell < count,
+          f"{task.name}: step{(state, driver, *symbol)} writes {cell!r}, which"
+          f" is no cell from 0 to {count - 1}",
+        )
+        if after not in known:
+          known.add(after)
+          states.append(after)
+    check(
+      len(states) < MAX_STATES,
+      f"{task.name}: its machine has more than {MAX_STATES} states",
+    )
+  number = {state: i for i, state in enumerate(states)} | {None: len(states)}
+  dead = [(None, 0)] * len(symbols)
+  cube = [
+    [table[state, driver] for state in states] + [dead]
+    for driver in task.drivers
+  ]
+  pick = lambda i, of=lambda x: x: np.array(
+    [[[of(entry[i]) for entry in row] for row in rows] for rows in cube]
+  )
+  return Machine(
+    symbols=np.array(symbols),
+    start=np.array([number[state] for state in starts]),
+    next_states=pick(0, number.get),
+    cells=pick(1),
+    accepting=np.array([*map(task.accepts, states), False]),
+  )

@@ -1,0 +1,446 @@
+"""Tasks whose output is a grid of cells, each of which follows from the row
+above by a local rule: cellular automata, Turing machines, insertion sort, and
+changes of base."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lengthgen_jax.errors import check, quoted
+from lengthgen_jax.sections import Range
+from lengthgen_jax.tasks.grid import GridTask
+from lengthgen_jax.tasks.task import (
+  Draw,
+  Example,
+  Ids,
+  Size,
+  drawing,
+  expect,
+  join,
+  uniform_int,
+)
+
+TICK = "."  # drives the rows that nothing else drives
+INFINITE = 1 << 30  # what the empty cell of a sorted list counts as
+
+
+def uniform(task: "LocalRule", key: jax.Array, size: Size) -> jax.Array:
+  """Returns items like those of training."""
+  return task.draw_items(drawing(key), size)
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalRule(GridTask):
+  """The base class of grids that a local rule writes, from items alone.
+
+  The prompt has one item for each row or, if `operand_in` is "first", the first
+  row and a tick for each row; then every further row follows from the one
+  above. The output is all rows, whose number the prompt says. People type
+  items, or the first row, `*` and how many steps follow, and read the last row.
+
+  A subclass has `cells` and `step`, and what else differs of `GridTask`; and
+  `separator`, which stands between cells as people write them.
+  """
+
+  test_sets = {"uniform": uniform}
+  unit = "cells"
+  separator: ClassVar[str] = ""
+  num_more_draws: ClassVar[int] = 0  # that `first_row` needs beside the cells'
+
+  # Tokens.
+
+  @property
+  def has_first_row(self) -> bool:
+    return self.operand_in == "first"
+
+  @property
+  def operands(self) -> int:  # type: ignore[override]
+    return 1 + self.has_first_row
+
+  @property
+  def segments(self) -> tuple[str, ...]:
+    return ("row", "steps") if self.has_first_row else ("items",)
+
+  @property
+  def segment_axes(self) -> tuple[int, ...]:  # type: ignore[override]
+    return (1, 0) if self.has_first_row else (0,)
+
+  @property
+  def anchor(self) -> str:  # type: ignore[override]
+    return "left"
+
+  @functools.cached_property
+  def token_names(self) -> tuple[str, ...]:
+    ticks = (TICK,) if self.has_first_row else ()
+    return *self.cells, *ticks, "⊥", "@"
+
+  @property
+  def pad(self) -> int:
+    return len(self.token_names) - 1
+
+  @property
+  def delimiter(self) -> int:
+    return len(self.token_names) - 2
+
+  @property
+  def drivers(self) -> Sequence[int]:
+    count = len(self.cells)
+    return (count,) if self.has_first_row else range(count)
+
+  @property
+  def base(self) -> int:
+    return len(self.cells)
+
+  # Examples.
+
+  def first_row(self, numbers: jax.Array, n: jax.Array) -> jax.Array:
+    """Returns a random first row of n cells, from uniform numbers in [0, 1), of
+    which `num_more_draws` come after those of the cells."""
+    count = len(numbers) - self.num_more_draws
+    return uniform_int(numbers[:count], len(self.cells))
+
+  def draw_items(self, draw: Draw, size: Size) -> jax.Array:
+    longest = size.max_length
+    n = jnp.broadcast_to(jnp.asarray(size.width), 2)[0]
+    numbers = draw(longest + self.num_more_draws)
+    if self.has_first_row:
+      row = self.first_row(numbers, n)
+      return jnp.stack([row, jnp.full_like(row, self.drivers[0])])
+    drivers = jnp.asarray(self.drivers)
+    return drivers[uniform_int(numbers[:longest], len(drivers))][None]
+
+  def from_items(self, items: jax.Array, size: Size) -> Example:
+    n, m = jnp.broadcast_to(jnp.asarray(size.width), 2)
+    max_n, max_m = np.broadcast_to(size.bound, 2)
+    # Items that are missing, like those beyond the length, are the least ones.
+    drivers = jnp.maximum(items[-1, :max_m], min(self.drivers))
+    prompt = self.segment_tokens(drivers, m, self.operands - 1)
+    above = jnp.zeros(max_n, jnp.int32)
+    if self.has_first_row:
+      above = jnp.where(jnp.arange(max_n) < n, items[0, :max_n], 0)
+      prompt = join(self.segment_tokens(above, n, 0, axis=1), prompt)
+      rows = self.write_rows(above, drivers[1:], n)
+      rows = jnp.concatenate([above[None], rows])
+    else:
+      rows = self.write_rows(above, drivers, n)
+    return Example(prompt, self.grid_tokens(rows, m, n), prefix_length=0)
+
+  def num_cells(self, rows: int) -> int:
+    """Returns how many cells a row has, if there is no first row to say it."""
+    return rows
+
+  def padded_width(self, lengths: Sequence[int]) -> tuple[int, int]:
+    m = lengths[-1]
+    n = lengths[0] if self.has_first_row else self.num_cells(m)
+    self.check_size(n, m)
+    return n, m
+
+  def items_with_row(self, above, operand, driver):
+    if not self.has_first_row:
+      return None
+    ticks = [*self.drivers] * (1 if above is None else 2)
+    return [operand if above is None else above, ticks]
+
+  # Text.
+
+  @property
+  def usage(self) -> str:
+    names = [self.cells[i % len(self.cells)] for i in (1, 0, 1, 1)]
+    return self.separator.join(names) + "*3" * self.has_first_row
+
+  def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
+    expected = f"{self.name} takes a line like {self.usage}"
+    row, star, steps = text.partition("*")
+    expect(
+      bool(star) == self.has_first_row,
+      f"{quoted(text)} has no *; {expected}"
+      if self.has_first_row
+      else f"{quoted(text)} has a *; {expected}",
+    )
+    names = row.split() if self.separator else list("".join(row.split()))
+    expect(names, f"{quoted(text)} has no cells; {expected}")
+    for name in names:
+      is_known = name in self.cells and self.cells.index(name) in (
+        range(self.base) if star else self.drivers
+      )
+      expect(is_known, f"{quoted(text)} has {quoted(name)}; {expected}")
+    ids = [self.cells.index(name) for name in names]
+    if not star:
+      return np.array([ids], np.int32), [len(ids)]
+    is_count = steps.strip().isdecimal() and len(steps) < 10
+    expect(is_count, f"{quoted(text)} has no number of steps; {expected}")
+    state = self.first_state(self.drivers[0])
+    for cell in (*ids, *[0] * self.ahead):
+      state = (self.step(state, self.drivers[0], cell) or (None,))[0]
+      expect(state is not None, f"{quoted(text)}: {self.refused}; {expected}")
+    rows, items = int(steps) + 1, np.zeros((2, 0), np.int32)
+    self.check_size(len(ids), rows)
+    items = np.zeros((2, max(len(ids), rows)), np.int32)
+    items[0, : len(ids)], items[1, :rows] = ids, self.drivers[0]
+    return items, [len(ids), rows]
+
+  refused: ClassVar[str] = "no such row occurs"
+
+  def typed(self, items: np.ndarray, lengths: Sequence[int]) -> str:
+    row = self.row_text(items[0][: lengths[0]])
+    return row + f"*{lengths[-1] - 1}" * self.has_first_row
+
+  def input_text(self, items: np.ndarray, length: int) -> str:
+    return self.typed(items, [length] * self.operands)
+
+  def row_text(self, ids: Ids) -> str:
+    for token in ids:
+      expect(
+        token < len(self.cells),
+        f"the model wrote token {token}, which is no cell",
+      )
+    return self.separator.join(self.symbols(ids))
+
+  def render(self, ids: Ids) -> str:
+    return self.row_text(ids)
+
+  def render_with_lengths(
+    self, ids: Ids, lengths: Sequence[int], scratchpad: bool = False
+  ) -> str:
+    """Returns the last row; with `scratchpad` behind all others."""
+    n, m = self.padded_width(lengths)
+    expect(len(ids) == n * m, f"the model wrote {len(ids)} cells, not {n * m}")
+    rows = [ids[i : i + n] for i in range(0, n * m, n)]
+    last = self.answer(rows[-1])
+    return (
+      " / ".join([*map(self.row_text, rows[:-1]), last]) if scratchpad else last
+    )
+
+  def answer(self, row: Ids) -> str:
+    """Returns what people read of the last row."""
+    return self.row_text(row)
+
+
+@dataclasses.dataclass(frozen=True)
+class Automaton(LocalRule):
+  """Asks for the rows of an elementary cellular automaton: a cell follows from
+  the three above it, by a rule with Wolfram's numbers. Outside all is 0.
+
+  `00010*2` -> `01110` (rule 110).
+  """
+
+  rule: Annotated[int, Range("must be from 0 to 255", 0, 255)] = 110
+
+  name: ClassVar[str] = "automaton"
+  section: ClassVar[str] = "automaton"
+  cells: ClassVar[Sequence[str]] = "01"
+  operand_in: ClassVar[str] = "first"
+  ahead: ClassVar[int] = 1
+
+  def first_state(self, driver):
+    return 0, 0  # the cells at the left of the one that is read
+
+  def step(self, state, driver, right):
+    left, middle = state
+    return (middle, right), self.rule >> (4 * left + 2 * middle + right) & 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Turing(LocalRule):
+  """Asks for the tape of a Turing machine after every step.
+
+  A cell is a symbol or, where the head is, the state and the symbol, like `A0`.
+  The machine is written as for busy beavers: for each state from A on, what it
+  does on each symbol, like `1RB` (write 1, go right, go on as B); states are
+  joined by `_`, and any other letter, like `Z`, halts. The symbol 0 is the
+  blank. The tape has as many cells as are typed; a head that leaves it is gone.
+
+  `0 A0 0*1` -> `0 1 B0`.
+  """
+
+  machine: str = "1RB1LB_1LA0LC_1RZ1LD_1RD0RA"  # the busy beaver of 4 states
+
+  name: ClassVar[str] = "turing"
+  section: ClassVar[str] = "turing"
+  operand_in: ClassVar[str] = "first"
+  ahead: ClassVar[int] = 1
+  separator: ClassVar[str] = " "
+  num_more_draws: ClassVar[int] = 2
+  refused: ClassVar[str] = "a tape has one head at most"
+
+  def __post_init__(self):
+    super().__post_init__()
+    named, rows = f"turing.machine={self.machine!r}", self.machine.split("_")
+    sizes = {len(row) for row in rows}
+    size = sizes.pop() // 3
+    check(
+      not sizes
+      and all(re.fullmatch(r"([0-9][LR][A-Z])+", row) for row in rows),
+      f"{named}: wanted the same number of actions like 1RB of each state,"
+      " joined by _",
+    )
+    for row in rows:
+      for symbol in row[::3]:
+        check(
+          int(symbol) < size,
+          f"{named}: writes {symbol}, but a state has"
+          f" actions on the symbols up to {size - 1} alone",
+        )
+
+  @functools.cached_property
+  def actions(self) -> dict[str, str]:
+    """Returns {cell with a head: action}, like {"A0": "1RB"}; a state that
+    halts has none."""
+    rows = enumerate(self.machine.split("_"))
+    return {
+      f"{chr(65 + i)}{k // 3}": row[k : k + 3]
+      for i, row in rows
+      for k in range(0, len(row), 3)
+    }
+
+  @functools.cached_property
+  def cells(self) -> tuple[str, ...]:  # type: ignore[override]
+    symbols = sorted({cell[1] for cell in self.actions})
+    halting = {x[2] for x in self.actions.values()} - {
+      x[0] for x in self.actions
+    }
+    heads = [x + y for x in sorted(halting) for y in symbols]
+    return *symbols, *self.actions, *heads
+
+  def first_state(self, driver):
+    # The cells at the left of the one that is read, and whether there was a
+    # head.
+    return 0, 0, False
+
+  def step(self, state, driver, right):
+    left, middle, has_head = state
+    is_head = len(self.cells[right]) > 1
+    if is_head and has_head:
+      return None
+    after = self.cells.index(self.next_cell(left, middle, right))
+    return (middle, right, has_head or is_head), after
+
+  def next_cell(self, left: int, middle: int, right: int) -> str:
+    left, middle, right = (self.cells[x] for x in (left, middle, right))
+    if middle in self.actions:
+      return self.actions[middle][0]
+    for cell, direction in ((left, "R"), (right, "L")):
+      action = self.actions.get(cell, "")
+      if action[1:2] == direction:
+        return action[2] + middle
+    return middle
+
+  def first_row(self, numbers, n):
+    # A head in any state, at any place.
+    symbols = len({cell[1] for cell in self.actions})
+    *numbers, place, state = jnp.split(
+      numbers, [len(numbers) - 2, len(numbers) - 1]
+    )
+    row = uniform_int(numbers[0], symbols)
+    states = (len(self.cells) - symbols) // symbols
+    head = symbols * (1 + uniform_int(state[0], states)) + row
+    return jnp.where(
+      jnp.arange(len(row)) == uniform_int(place[0], n), head, row
+    )
+
+  def answer(self, row):
+    text = self.row_text(row)
+    heads = [x for x in text.split() if len(x) > 1]
+    if not heads:
+      return f"{text} (the head has left the tape)"
+    return text + " (halted)" * (heads[0] not in self.actions)
+
+
+@dataclasses.dataclass(frozen=True)
+class InsertionSort(LocalRule):
+  """Asks for the lists of insertion sort: row j has the first j + 1 items in
+  order, and behind them empty cells.
+
+  `5 3 9 3` -> `3 3 5 9`.
+  """
+
+  alphabet: Annotated[int, Range("must be from 2 to 250", 2, 250)] = 32
+
+  name: ClassVar[str] = "insertion_sort"
+  section: ClassVar[str] = "insertion_sort"
+  separator: ClassVar[str] = " "
+
+  @functools.cached_property
+  def cells(self) -> tuple[str, ...]:  # type: ignore[override]
+    return "_", *(str(n + 1) for n in range(self.alphabet))
+
+  @property
+  def drivers(self):
+    return range(1, self.alphabet + 1)
+
+  def first_state(self, driver):
+    return -1  # the cell above on the left
+
+  def step(self, state, driver, above):
+    left, right = (x or INFINITE for x in (state, above))
+    if right < left:
+      return None
+    if right <= driver:
+      return above, above
+    return above, driver if left <= driver else state
+
+  def items_with_row(self, above, operand, driver):
+    items = [x for x in above or () if x]
+    # Other items come after the row.
+    rest = [driver] * (len(operand) - len(items))
+    return [items + rest] if rest else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Base(LocalRule):
+  """Asks for a number in another base: row j is the value of its first j + 1
+  digits, r_j = source·r_(j-1) + digit, least significant digit first.
+
+  `1011` -> `11`.
+  """
+
+  source: Annotated[int, Range("must be from 2 to 10", 2, 10)] = 2
+  target: Annotated[int, Range("must be from 2 to 10", 2, 10)] = 10
+
+  name: ClassVar[str] = "base"
+  section: ClassVar[str] = "base"
+
+  @property
+  def cells(self):
+    return "0123456789"[: max(self.source, self.target)]
+
+  @property
+  def drivers(self):
+    return range(self.source)
+
+  def num_cells(self, rows):
+    # As many digits of the target as a digit of the source can need.
+    size = 1
+    while self.target**size < self.source:
+      size += 1
+    return size * rows
+
+  def first_state(self, driver):
+    return driver  # the carry
+
+  def step(self, state, driver, above):
+    if above >= self.target:
+      return None
+    return divmod(self.source * above + state, self.target)
+
+  def items_with_row(self, above, operand, driver):
+    rows = len(operand) // self.num_cells(1)
+    if above is None:
+      return [[driver] + [0] * (rows - 1)]
+    value, digits = sum(x * self.target**k for k, x in enumerate(above)), []
+    while value:
+      value, digit = divmod(value, self.source)
+      digits.append(digit)
+    items = [*digits[::-1], driver]
+    items = [0] * (rows - len(items)) + items
+    fits = self.num_cells(len(items)) == len(operand)
+    return [items] if fits else None
+
+  def answer(self, row):
+    return self.row_text(row)[::-1].lstrip("0") or "0"
