@@ -19,7 +19,7 @@ from lengthgen_jax.config import default_config, parse_preset
 
 SHARED = {
   "data.train_length": 8,
-  "data.shortest": 2,
+  "data.shortest": 1,
   "model.num_encoder_layers": 0,
   "model.num_decoder_layers": 2,
   "positions.kind": "coordinates",

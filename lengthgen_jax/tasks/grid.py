@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check
+from lengthgen_jax.errors import UsageError, check, one_line
 from lengthgen_jax.tasks.task import Draw, Example, Size, Task, Tokens
 
 MAX_TOKENS = 1 << 25  # of an output; more do not fit in memory
@@ -184,6 +184,15 @@ class GridTask(Task):
     return None
 
 
+def _step(task: GridTask, state: Hashable, driver: int, cells: tuple) -> tuple:
+  try:
+    return task.step(state, driver, *cells) or (None, 0)
+  except Exception as error:
+    raise UsageError(
+      f"{task.name}: step{(state, driver, *cells)}: {one_line(error)}"
+    ) from error
+
+
 @functools.cache
 def _machine(task: GridTask) -> Machine:
   count = len(task.cells)
@@ -194,7 +203,7 @@ def _machine(task: GridTask) -> Machine:
   known = {*states, None}
   for state in states:  # grows while it is read
     for driver in task.drivers:
-      row = [task.step(state, driver, *x) or (None, 0) for x in symbols]
+      row = [_step(task, state, driver, x) for x in symbols]
       table[state, driver] = row
       for (after, cell), symbol in zip(row, symbols, strict=True):
         check(

@@ -151,8 +151,10 @@ class LocalRule(GridTask):
 
   @property
   def usage(self) -> str:
-    names = [self.cells[i % len(self.cells)] for i in (1, 0, 1, 1)]
-    return self.separator.join(names) + "*3" * self.has_first_row
+    if self.has_first_row:
+      return self.separator.join([self.cells[0], self.cells[-1]]) + "*3"
+    ids = [self.drivers[i % len(self.drivers)] for i in (4, 2, 8, 2)]
+    return self.row_text(ids)
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     expected = f"{self.name} takes a line like {self.usage}"
@@ -349,7 +351,7 @@ class Turing(LocalRule):
     heads = [x for x in text.split() if len(x) > 1]
     if not heads:
       return f"{text} (the head has left the tape)"
-    return text + " (halted)" * (heads[0] not in self.actions)
+    return f"{text} ({'not ' * (heads[0] in self.actions)}halted)"
 
 
 @dataclasses.dataclass(frozen=True)

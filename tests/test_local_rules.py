@@ -1,0 +1,285 @@
+"""Grids that a local rule writes: rules and machines against plain Python,
+their contexts, and what is refused."""
+
+import dataclasses
+import itertools
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from command import refuses
+
+from lengthgen_jax.proofs import checker, table
+from lengthgen_jax.tasks import TASKS, dataset
+from lengthgen_jax.tasks.local_rules import LocalRule
+
+INCREMENT = "0LB1RA2RA_2RZ2RZ1LB"
+KINDS = "encoder_decoder", "decoder_only"
+
+
+def task_of(name, **fields):
+  return TASKS[name](**fields)
+
+
+def rows_of(task, text, kind="encoder_decoder"):
+  """The rows of the grid of a typed line, as people write them."""
+  parsed = task.parse(text)
+  width = task.padded_width(parsed[1])
+  batch = dataset.parsed_batch(task, kind, [parsed], width, width)
+  ids = np.asarray(batch.target)[0][np.asarray(batch.weight)[0] > 0]
+  return [task.row_text(row) for row in ids.reshape(width[::-1])]
+
+
+def evolved(rule: int, row: str, steps: int) -> list[str]:
+  """Rows of an elementary cellular automaton."""
+  rows = [row]
+  for _ in range(steps):
+    above = f"0{rows[-1]}0"
+    cells = (int(above[i : i + 3], 2) for i in range(len(row)))
+    rows.append("".join(str(rule >> cell & 1) for cell in cells))
+  return rows
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rule", (30, 90, 110))
+def test_an_automaton_goes_by_wolframs_rule(rule, kind):
+  task, rng = task_of("automaton", rule=rule), np.random.default_rng(rule)
+  for cells, steps in ((1, 3), (7, 4), (12, 0), (30, 9)):
+    row = "".join(map(str, rng.integers(2, size=cells)))
+    rows = rows_of(task, f"{row}*{steps}", kind)
+    assert rows == evolved(rule, row, steps)
+
+
+def run_machine(machine: str, tape: list[str], steps: int) -> list[list[str]]:
+  """Tapes of a Turing machine, whose head's cell begins with the state."""
+  actions = [row[i : i + 3] for row in machine.split("_")
+             for i in range(0, len(row), 3)]  # fmt: skip
+  size, tapes = machine.index("_") // 3, [tape]
+  for _ in range(steps):
+    tape = list(tapes[-1])
+    head = next((i for i, cell in enumerate(tape) if len(cell) > 1), None)
+    state = "" if head is None else tape[head][0]
+    if state and ord(state) - 65 < machine.count("_") + 1:
+      write, move, state = actions[
+        (ord(state) - 65) * size + int(tape[head][1])
+      ]
+      tape[head], head = write, head + (1 if move == "R" else -1)
+      if 0 <= head < len(tape):
+        tape[head] = state + tape[head]
+    tapes.append(tape)
+  return tapes
+
+
+def test_a_machine_runs_until_it_halts_or_leaves_the_tape():
+  busy_beaver = task_of("turing")
+  tape = ["0"] * 10 + ["A0"] + ["0"] * 8
+  for machine, start, steps in (
+    (busy_beaver.machine, tape, 110),
+    (busy_beaver.machine, tape[8:], 30),  # it runs off
+    (INCREMENT, ["0", "A2", "2", "1", "2", "2", "0"], 20),
+  ):
+    task, line = task_of("turing", machine=machine), " ".join(start)
+    tapes = [" ".join(x) for x in run_machine(machine, start, steps)]
+    assert rows_of(task, f"{line}*{steps}") == tapes
+    assert rows_of(task, f"{line}*{steps}", KINDS[1]) == tapes
+  answer = lambda text, task=busy_beaver: task.answer(
+    [task.cells.index(x) for x in text.split()]
+  )
+  assert tapes[-1].count("Z") == 1
+  assert answer("1 Z0 1") == "1 Z0 1 (halted)"
+  assert answer("1 0 1") == "1 0 1 (the head has left the tape)"
+  assert answer("1 A0 1") == "1 A0 1 (not halted)"
+  # 107 steps and 13 ones (Brady 1983).
+  last = run_machine(busy_beaver.machine, tape, 107)[-1]
+  assert sum(cell[-1] == "1" for cell in last) == 13 and "Z" in "".join(last)
+  assert "Z" not in "".join(run_machine(busy_beaver.machine, tape, 106)[-1])
+
+
+def test_items_are_sorted_one_by_one():
+  task, rng = task_of("insertion_sort", alphabet=9), np.random.default_rng(0)
+  for size in (1, 2, 7, 20):
+    items = (rng.integers(9, size=size) + 1).tolist()
+    rows = rows_of(task, " ".join(map(str, items)))
+    for j, row in enumerate(rows):
+      expected = [*map(str, sorted(items[: j + 1]))]
+      assert row.split() == expected + ["_"] * (size - j - 1)
+
+
+@pytest.mark.parametrize(("source", "target"), [(2, 10), (10, 2), (3, 7)])
+def test_numbers_in_another_base_are_those_of_python(source, target):
+  task, rng = (
+    task_of("base", source=source, target=target),
+    np.random.default_rng(0),
+  )
+  for size in (1, 3, 12):
+    text = "".join(map(str, rng.integers(source, size=size)))
+    for j, row in enumerate(rows_of(task, text)):
+      assert int(row[::-1], target) == int(text[: j + 1], source)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wide(LocalRule):
+  """A sum modulo 3 of the cell above and the three to its left."""
+
+  name: ClassVar[str] = "wide"
+  section: ClassVar[str] = "wide"
+  cells: ClassVar[str] = "012"
+  operand_in: ClassVar[str] = "first"
+
+  def first_state(self, driver):
+    return 0, 0, 0
+
+  def step(self, state, driver, above):
+    return (*state[1:], above), (sum(state) + above) % 3
+
+
+def test_a_rule_of_ones_own_with_a_wider_neighborhood():
+  row, expected = [1, 2, 0, 2, 1, 1], ["120211"]
+  for _ in range(3):
+    above = [0, 0, 0, *row]
+    row = [sum(above[i : i + 4]) % 3 for i in range(len(row))]
+    expected.append("".join(map(str, row)))
+  assert rows_of(Wide(), "120211*3") == expected
+
+
+# Proofs.
+
+
+def config_of(task) -> dict:
+  return {"task": task.name, task.section: dataclasses.asdict(task)}
+
+
+@pytest.mark.parametrize(
+  "task",
+  [
+    task_of("automaton", rule=30),
+    task_of("turing", machine=INCREMENT),
+    task_of("insertion_sort", alphabet=4),
+    task_of("base", source=10, target=2),
+  ],
+  ids=lambda task: task.name,
+)
+def test_the_checker_refuses_a_rule_with_one_entry_changed(task):
+  data, form = table.table(task), (len(task.token_names), True)
+  args = config_of(task), *form
+  assert checker.is_stated(checker.make_task(data, *form), *args)
+  outputs, rng = data["machines"][-1]["outputs"], np.random.default_rng(0)
+  for _ in range(10):
+    state, symbol = (int(rng.integers(n)) for n in np.shape(outputs))
+    if not data["machines"][-1]["accepting"][state]:
+      continue  # of no row that occurs
+    old = outputs[state][symbol]
+    outputs[state][symbol] = (old + 1) % len(task.cells)
+    with pytest.raises(
+      ValueError, match="another transducer|cannot be the one"
+    ):
+      checker.is_stated(checker.make_task(data, *form), *args)
+    outputs[state][symbol] = old
+
+
+def test_rows_that_do_not_occur_are_not_taken_for_granted():
+  """A table that says that no row ends in 1 is refused if some are written."""
+  data, form = table.table(task_of("automaton", rule=30)), (5, True)
+  machine = data["machines"][0]
+  checker.make_task(data, *form)
+  machine["accepting"][machine["next"][machine["next"][0][1]][0]] = False
+  with pytest.raises(ValueError, match="a row cannot be the one above"):
+    checker.make_task(data, *form)
+
+
+# Bad input.
+
+
+def test_machines_and_rules_that_make_no_sense():
+  for machine, words in (
+    ("1RB1LB_1LA", "the same number of actions"),
+    ("1RB1LB_1LA2LB", "writes 2"),
+    ("1RB1XB_1LA0LB", "actions like 1RB"),
+    ("", "actions like 1RB"),
+  ):
+    with refuses(words):
+      task_of("turing", machine=machine)
+  with refuses("automaton.rule=256"):
+    task_of("automaton", rule=256)
+  with refuses("insertion_sort.alphabet=251"):
+    task_of("insertion_sort", alphabet=251)
+
+  class Half(Wide):
+    def step(self, state, driver, above):
+      return state, {0: 0, 1: 1}[above]
+
+  class Beyond(Wide):
+    def step(self, state, driver, above):
+      return state, above + 1
+
+  class Counts(Wide):
+    def first_state(self, driver):
+      return 0
+
+    def step(self, state, driver, above):
+      return state + above, 0
+
+  for task, words in (
+    (Half(), "wide: step((0, 0, 0), 3, 2): KeyError"),
+    (Beyond(), "writes 3, which is no cell from 0 to 2"),
+    (Counts(), "more than 4096 states"),
+  ):
+    with refuses(words):
+      table.table(task)
+
+
+@pytest.mark.parametrize(
+  ("name", "line", "words"),
+  [
+    ("automaton", "0110", "has no *"),
+    ("automaton", "01a*2", "has 'a'"),
+    ("automaton", "*2", "has no cells"),
+    ("automaton", "01*x", "has no number of steps"),
+    ("automaton", "01*99999999", "rows of 2 cells are more than"),
+    ("turing", "A0 B1*2", "a tape has one head at most"),
+    ("turing", "0 Q0*2", "has 'Q0'"),
+    ("insertion_sort", "3 _ 2", "has '_'"),
+    ("insertion_sort", "3 33", "has '33'"),
+    ("base", "1021", "has '2'"),
+    ("base", "", "has no cells"),
+  ],
+)
+def test_lines_that_are_no_input(name, line, words):
+  with pytest.raises(Exception, match="(?s)" + words.replace("*", r"\*")):
+    task_of(name).parse(line)
+
+
+def test_small_grids_have_no_other_contexts():
+  """Every choice of the cells above and of the driver that the transducer's
+  runs allow occurs in a small grid, and the other way round."""
+  task = task_of("insertion_sort", alphabet=2)
+  seen = set()
+  for size in (1, 2, 3, 4):
+    for items in itertools.product("12", repeat=size):
+      rows = [
+        ["_"] * size,
+        *(x.split() for x in rows_of(task, " ".join(items))),
+      ]
+      for above, row, item in zip(rows, rows[1:], items, strict=False):
+        for k in range(size):
+          left = above[k - 1] if k else ""
+          seen.add((item, left, above[k], row[k]))
+  machine = task.row_machine
+  said = set()
+  for d, item in enumerate("12"):
+    todo, known = [machine.start[d]], set()
+    origins = {int(machine.start[d]): ""}
+    while todo:
+      state = int(todo.pop())
+      if state in known:
+        continue
+      known.add(state)
+      for symbol in range(3):
+        after = machine.next_states[d, state, symbol]
+        if machine.accepting[after]:
+          name = task.cells[symbol]
+          cell = task.cells[machine.cells[d, state, symbol]]
+          said.add((item, origins[state], name, cell))
+          origins[int(after)] = name
+          todo.append(after)
+  assert said == seen
