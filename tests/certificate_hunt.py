@@ -24,6 +24,8 @@ from lengthgen_jax.pipelines import certify, export
 from lengthgen_jax.pretrained import files
 from lengthgen_jax.proofs import checker
 from lengthgen_jax.tasks import dataset
+from lengthgen_jax.tasks.local_rules import LocalRule
+from lengthgen_jax.tasks.task import Size, drawing
 
 # All batches are padded to one width, so that a form has one program.
 WIDEST, WIDEST_GRID = 52, (36, 5)
@@ -34,6 +36,8 @@ INPUTS, LINES = 4, 3  # of a batch; of a head, at most
 TOLERANCE = 1e-3  # of margins, beside the bound, relative to the largest logit
 BASE = {"model.num_decoder_layers": 2, "model.num_encoder_layers": 0}
 BASE |= {"positions.kind": "none", "copying.alphabet": 3, "modular.p": 3}
+BASE |= {"turing.machine": "1RB1LC_1LA0RB", "insertion_sort.alphabet": 3}
+BASE |= {"base.source": 3, "base.target": 4}
 BASE |= {"dyck.brackets": "()[]", "dyck.bound": 2, "permutations.group": "S3"}
 FAMILIES = "encoder_decoder", "decoder_only"
 SEGMENTS = {"positions.segments": True}
@@ -59,6 +63,8 @@ FORMS = [
   ("modular", FAMILIES[1], {"model.num_decoder_layers": 3}),
   *[("multiply_long", FAMILIES[0], {})] * 3,
   *[("multiply_long", FAMILIES[1], SEGMENTS)] * 2,
+  *((task, FAMILIES[0], {}) for task in checker.GRIDS.split()),
+  *((task, FAMILIES[1], SEGMENTS) for task in checker.GRIDS.split()),
 ]
 
 
@@ -89,8 +95,10 @@ def random_line(rng, task, keys, reach, wildness):
   elif key == output:
     c[-1] = -pick(0, 1, 1, 2) if axes == 1 else c[-1]
     c[:-1] = -pick(0, 0, 1)
-  elif axes > 1:  # a has no rows, b no columns
-    anchor, slope, c = RIGHT, np.array([key, 1 - key]), c * [0, 1 - key]
+  elif axes > 1:  # along its axis; a first row is seen from itself alone
+    axis, anchor = task.segment_axes[key], (LEFT, RIGHT)[task.anchor == "right"]
+    slope, c = np.array([1 - axis, axis]), c * [0, axis]
+    slope[0] |= axis and task.operand_in == "first"
   else:
     anchor = pick(LEFT, RIGHT, RIGHT)
     along = (anchor == LEFT) == (task.anchor == "left")
@@ -131,12 +139,27 @@ def random_lines(rng, experiment, reach, wildness):
   return scaffold
 
 
+def widest(task):
+  """Returns the static width of batches; a row has a cell for each item if a
+  grid has one operand."""
+  if task.axes > 1:
+    return WIDEST_GRID if task.operands > 1 else 2 * WIDEST_GRID[:1]
+  return WIDEST
+
+
 def random_inputs(rng, task):
   """Returns parsed inputs of one random size."""
   longest = WIDEST - task.slack
   n, m = int(rng.choice([rng.integers(1, 9), rng.integers(1, longest + 1)])), 0
   if task.axes > 1:
-    n, m = (int(rng.integers(1, size + 1)) for size in WIDEST_GRID)
+    n, m = (int(rng.integers(1, size + 1)) for size in widest(task))
+  if isinstance(task, LocalRule):
+    width = task.padded_width([n, m][-task.operands :])
+    size, keys = Size(np.array(m), np.array(width), width), range(INPUTS)
+    seed = int(rng.integers(1 << 30))
+    draws = (drawing(jax.random.key(seed + key)) for key in keys)
+    lengths = [n, m][-task.operands :]
+    return [(np.asarray(task.draw_items(x, size)), lengths) for x in draws]
   high = task.first_item + task.base
   shape = INPUTS, task.operands, max(n, m)
   items = rng.integers(task.first_item, high, shape)
@@ -190,7 +213,7 @@ def hunt(number):
   compared, is_tight = 0, bool(number % 2)
   for _ in range(3):
     parsed = random_inputs(rng, experiment.task)
-    bound = WIDEST_GRID if checked.task.is_grid else WIDEST
+    bound = widest(experiment.task)
     batch = batch_of(experiment, parsed, bound)
     logits = np.asarray(program(model.params, model.scaffold, batch), float)
     found = collections.defaultdict(list)
@@ -220,7 +243,11 @@ def contexts_of(checked, lengths, batch):
   """Yields (its index, (x, y, j, m), receptive field, the tokens [V, B] of its
   variables) of each row of the output, of a batch of inputs of some lengths."""
   task, (n, *_) = checked.task, lengths
-  size = lengths if task.is_grid else (n + task.slack - (not task.marks), 0)
+  size = n + task.slack - (not task.marks), 0
+  if task.is_grid:
+    in_output = np.asarray(batch.rows.segment)[0] == task.num_operands
+    ends = np.asarray(batch.rows.left)[0][in_output].max(axis=0)
+    size = int(ends[1]), int(ends[0]) + 1 - task.is_product
   layout, values = checked.layout(*size), {}
   tokens = [
     (layout.keys["self"], batch.inputs),
