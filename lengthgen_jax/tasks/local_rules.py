@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -225,9 +225,29 @@ class LocalRule(GridTask):
 
 
 @dataclasses.dataclass(frozen=True)
-class Automaton(LocalRule):
-  """Asks for the rows of an elementary cellular automaton: a cell follows from
-  the three above it, by a rule with Wolfram's numbers. Outside all is 0.
+class CellularAutomaton(LocalRule):
+  """The base class of rules by which a cell follows from the one above it and
+  the two beside that one; a subclass has `cells` and `next_cell`."""
+
+  operand_in: ClassVar[Literal["", "first", "every"]] = "first"
+  ahead: ClassVar[int] = 1
+
+  def next_cell(self, left: int, middle: int, right: int) -> int:
+    """Returns the cell below three cells; outside of the grid they are 0."""
+    raise NotImplementedError
+
+  def first_state(self, driver):
+    return 0, 0  # the cells at the left of the one that is read
+
+  def step(self, state, driver, right):
+    left, middle = state
+    return (middle, right), self.next_cell(left, middle, right)
+
+
+@dataclasses.dataclass(frozen=True)
+class Automaton(CellularAutomaton):
+  """Asks for the rows of an elementary cellular automaton, whose rules have
+  Wolfram's numbers.
 
   `00010*2` -> `01110` (rule 110).
   """
@@ -237,19 +257,13 @@ class Automaton(LocalRule):
   name: ClassVar[str] = "automaton"
   section: ClassVar[str] = "automaton"
   cells: ClassVar[Sequence[str]] = "01"
-  operand_in: ClassVar[str] = "first"
-  ahead: ClassVar[int] = 1
 
-  def first_state(self, driver):
-    return 0, 0  # the cells at the left of the one that is read
-
-  def step(self, state, driver, right):
-    left, middle = state
-    return (middle, right), self.rule >> (4 * left + 2 * middle + right) & 1
+  def next_cell(self, left, middle, right):
+    return self.rule >> (4 * left + 2 * middle + right) & 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Turing(LocalRule):
+class Turing(CellularAutomaton):
   """Asks for the tape of a Turing machine after every step.
 
   A cell is a symbol or, where the head is, the state and the symbol, like `A0`.
@@ -265,8 +279,6 @@ class Turing(LocalRule):
 
   name: ClassVar[str] = "turing"
   section: ClassVar[str] = "turing"
-  operand_in: ClassVar[str] = "first"
-  ahead: ClassVar[int] = 1
   separator: ClassVar[str] = " "
   num_more_draws: ClassVar[int] = 2
   refused: ClassVar[str] = "a tape has one head at most"
@@ -310,28 +322,27 @@ class Turing(LocalRule):
     heads = [x + y for x in sorted(halting) for y in symbols]
     return *symbols, *self.actions, *heads
 
+  # A row above has one head at most.
+
   def first_state(self, driver):
-    # The cells at the left of the one that is read, and whether there was a
-    # head.
-    return 0, 0, False
+    return (0, 0), False
 
   def step(self, state, driver, right):
-    left, middle, has_head = state
+    cells, has_head = state
     is_head = len(self.cells[right]) > 1
     if is_head and has_head:
       return None
-    after = self.cells.index(self.next_cell(left, middle, right))
-    return (middle, right, has_head or is_head), after
+    cells, after = super().step(cells, driver, right)
+    return (cells, has_head or is_head), after
 
-  def next_cell(self, left: int, middle: int, right: int) -> str:
-    left, middle, right = (self.cells[x] for x in (left, middle, right))
-    if middle in self.actions:
-      return self.actions[middle][0]
-    for cell, direction in ((left, "R"), (right, "L")):
-      action = self.actions.get(cell, "")
+  def next_cell(self, left, middle, right):
+    texts = [self.cells[x] for x in (left, middle, right)]
+    before, after, behind = (self.actions.get(text, "") for text in texts)
+    symbol = after[0] if after else texts[1]
+    for action, direction in ((before, "R"), (behind, "L")):
       if action[1:2] == direction:
-        return action[2] + middle
-    return middle
+        symbol = action[2] + symbol
+    return self.cells.index(symbol)
 
   def first_row(self, numbers, n):
     # A head in any state, at any place.
