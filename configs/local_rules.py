@@ -66,13 +66,17 @@ METHODS = {
 }
 # Of 32 items there are 18 000 contexts.
 SORT = {"train.batch_size": 128, "retrain.train.steps": 3000}
+# With 4 digits there are 4 rows of 16 cells.
+BINARY = {"base.source": 10, "base.target": 2, "data.train_length": 4}
+BINARY |= {"calibration.lengths": (), "eval.lengths": (4, 10, 40)}
+BINARY |= {"eval.samples": (1000, 1000, 100)}
 TASKS = {
   "automaton": ("automaton", {}),
   "turing": ("turing", {}),
   "increment": ("turing", {"turing.machine": "0LB1RA2RA_2RZ2RZ1LB"}),
   "insertion_sort": ("insertion_sort", SORT),
   "base": ("base", {}),
-  "binary": ("base", {"base.source": 10, "base.target": 2}),
+  "binary": ("base", BINARY),
 }
 OPTIONS = ("decoder_only",)
 

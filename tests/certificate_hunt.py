@@ -140,10 +140,9 @@ def random_lines(rng, experiment, reach, wildness):
 
 
 def widest(task):
-  """Returns the static width of batches; a row has a cell for each item if a
-  grid has one operand."""
+  """Returns the static width of batches."""
   if task.axes > 1:
-    return WIDEST_GRID if task.operands > 1 else 2 * WIDEST_GRID[:1]
+    return WIDEST_GRID
   return WIDEST
 
 
@@ -154,12 +153,10 @@ def random_inputs(rng, task):
   if task.axes > 1:
     n, m = (int(rng.integers(1, size + 1)) for size in widest(task))
   if isinstance(task, LocalRule):
-    width = task.padded_width([n, m][-task.operands :])
-    size, keys = Size(np.array(m), np.array(width), width), range(INPUTS)
+    size, keys = Size(np.array([n, m]), np.array([n, m]), (n, m)), range(INPUTS)
     seed = int(rng.integers(1 << 30))
     draws = (drawing(jax.random.key(seed + key)) for key in keys)
-    lengths = [n, m][-task.operands :]
-    return [(np.asarray(task.draw_items(x, size)), lengths) for x in draws]
+    return [(np.asarray(task.draw_items(x, size)), [n, m]) for x in draws]
   high = task.first_item + task.base
   shape = INPUTS, task.operands, max(n, m)
   items = rng.integers(task.first_item, high, shape)

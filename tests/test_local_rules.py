@@ -231,10 +231,10 @@ def test_machines_and_rules_that_make_no_sense():
 @pytest.mark.parametrize(
   ("name", "line", "words"),
   [
-    ("automaton", "0110", "has no *"),
+    ("automaton", "0110", "has no number behind *"),
     ("automaton", "01a*2", "has 'a'"),
     ("automaton", "*2", "has no cells"),
-    ("automaton", "01*x", "has no number of steps"),
+    ("automaton", "01*x", "has no number behind *"),
     ("automaton", "01*99999999", "rows of 2 cells are more than"),
     ("turing", "A0 B1*2", "a tape has one head at most"),
     ("turing", "0 Q0*2", "has 'Q0'"),

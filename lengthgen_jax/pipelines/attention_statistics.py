@@ -57,7 +57,7 @@ def conditions(
   lengths = [task.units(length) for length in lengths]
   if task.axes > 1:  # the operands of a grid fill their width
     return [
-      Condition(width, width[-task.operands :])
+      Condition(width, width)
       for width in widths
       if not lengths or set(np.atleast_1d(width)) <= set(lengths)
     ]
@@ -123,8 +123,8 @@ def collect(
     example = jax.tree.map(first_example, draw(0, min(BATCH_SIZE, num_samples)))
     used_T = example.rows.segment[0] == task.target_segment
     if section.rows == "length":
-      if task.axes > 1:  # the digits of the operand along the first axis
-        limit = condition.length[task.segment_axes.index(0)]
+      if task.axes > 1:
+        limit = condition.length[-1]  # all rows
       else:
         limit = condition.length or task.units(experiment.train_length)
       used_T &= example.rows.left[0, :, 0] < limit

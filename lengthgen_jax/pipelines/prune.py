@@ -195,8 +195,7 @@ def paths(model: Model) -> Paths:
   hop = 1 + max(int(np.abs(x).max(initial=0)) for x in intercepts)
   length = 2 * hop * (1 + sum(layers.values()))
   if experiment.task.axes > 1:
-    lengths = experiment.task.operand_lengths(length, (4,))
-    size = experiment.task.padded_width(lengths)
+    size = lengths = length, 4
   else:
     size = experiment.task.padded_width([length])
     lengths = experiment.nonzero_places(size)

@@ -328,10 +328,10 @@ class Search:
           kind, number, *place = name
           if kind == "out":
             fits &= grids[:, row + number - j, place[0]] == token
-          elif number == items.shape[1] - 1:
-            fits &= items[:, number, row] == token
+          elif number == self.checked.task.num_operands - 1:
+            fits &= items[:, 1, row] == token
           else:
-            fits &= items[:, number, place[0]] == token
+            fits &= items[:, 0, place[0]] == token
         if fits.any():
           inputs[i] = Input(items[rng.choice(np.flatnonzero(fits))], lengths)
           break
@@ -344,12 +344,10 @@ class Search:
     task, longest = experiment.task, np.max(experiment.data[0].widths, axis=0)
     if self.checked.task.is_product:
       num_cells -= 1
-    sizes = [(num_cells, m) for m in range(longest[1], 0, -1)]
-    width = next((x for x in sizes if task.padded_width(x) == x), None)
-    if width is None or num_cells > longest[0]:
+    if num_cells > longest[0]:
       return None
-    lengths = [*width[-task.operands :]]
-    size = Size(np.array(lengths), np.array(width), width)
+    lengths = [num_cells, int(longest[1])]
+    size = Size(np.array(lengths), np.array(lengths), tuple(lengths))
 
     def draw(key):
       items = task.draw_items(drawing(key), size)
@@ -358,7 +356,7 @@ class Search:
     keys = jax.random.split(jax.random.key(0), INPUTS_TRIED)
     items, ids = jax.device_get(jax.jit(jax.vmap(draw))(keys))
     row_size = num_cells + self.checked.task.is_product
-    grids = ids[:, : width[1] * row_size].reshape(len(ids), width[1], row_size)
+    grids = ids[:, : lengths[1] * row_size].reshape(len(ids), -1, row_size)
     return items, grids, lengths
 
 

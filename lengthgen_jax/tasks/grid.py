@@ -41,11 +41,13 @@ class GridTask(Task):
   A cell is its token id. A subclass has `cells`, `first_state` and `step`, all
   plain Python, which are tried for all states and symbols and become tables.
 
-  Coordinates have the axes j (rows) and k (cells). A width is (cells of an
-  operand along k, or of a row if there is none, rows).
+  Coordinates have the axes j (rows) and k (cells). There are two operands, one
+  for each; the one along k may not be in the prompt, and then its length alone
+  counts, which is that of the rows. A width has both lengths.
   """
 
   ragged = False
+  operands = 2
   axes = 2
   segment_axes = (0,)
   # How many cells to the right of a cell, and to its left, the row above has a
@@ -94,27 +96,25 @@ class GridTask(Task):
   def training_widths(
     self, lengths: Sequence[int]
   ) -> tuple[tuple[int, int], ...]:
-    """Returns the width of each length and, with two operands, the two
-    rectangles of the last two lengths."""
-    widths = [self.padded_width([n] * self.operands) for n in lengths]
-    if self.operands == 2 and len(lengths) > 1:
-      low, high = lengths[-2:]
-      widths += [self.padded_width(x) for x in ((high, low), (low, high))]
-    return tuple(widths)
+    """Returns the square of each length, and the rectangles of the last two."""
+    squares = tuple((length, length) for length in lengths)
+    if len(lengths) < 2:
+      return squares
+    low, high = lengths[-2:]
+    return (*squares, (high, low), (low, high))
 
   def padded_width(self, lengths: Sequence[int]) -> tuple[int, int]:
-    """Returns the width for operands of these lengths."""
-    return lengths[0], lengths[-1]
-
-  def check_size(self, cells: int, rows: int) -> None:
+    n, rows = lengths
+    cells = n + (self.operand_in == "every")
     check(
       cells * rows < MAX_TOKENS,
       f"{rows} rows of {cells} cells are more than the {MAX_TOKENS} tokens that"
       " fit; choose fewer",
     )
+    return n, rows
 
   def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
-    return (length, *arguments, length)[: self.operands]
+    return (length, *arguments, length)[:2]
 
   def write_rows(
     self, above: Array, drivers: Array, num_cells: Array, operand: Array = 0

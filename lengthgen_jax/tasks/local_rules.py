@@ -4,6 +4,7 @@ changes of base."""
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
@@ -41,8 +42,9 @@ class LocalRule(GridTask):
 
   The prompt has one item for each row or, if `operand_in` is "first", the first
   row and a tick for each row; then every further row follows from the one
-  above. The output is all rows, whose number the prompt says. People type
-  items, or the first row, `*` and how many steps follow, and read the last row.
+  above. The output is all rows, whose number the prompt says. People type the
+  first row, `*` and how many steps follow; or items and perhaps `*` and how
+  many cells a row has. They read the last row.
 
   A subclass has `cells` and `step`, and what else differs of `GridTask`; and
   `separator`, which stands between cells as people write them.
@@ -58,10 +60,6 @@ class LocalRule(GridTask):
   @property
   def has_first_row(self) -> bool:
     return self.operand_in == "first"
-
-  @property
-  def operands(self) -> int:  # type: ignore[override]
-    return 1 + self.has_first_row
 
   @property
   def segments(self) -> tuple[str, ...]:
@@ -113,14 +111,15 @@ class LocalRule(GridTask):
       row = self.first_row(numbers, n)
       return jnp.stack([row, jnp.full_like(row, self.drivers[0])])
     drivers = jnp.asarray(self.drivers)
-    return drivers[uniform_int(numbers[:longest], len(drivers))][None]
+    items = drivers[uniform_int(numbers[:longest], len(drivers))]
+    return jnp.stack([jnp.zeros_like(items), items])
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     n, m = jnp.broadcast_to(jnp.asarray(size.width), 2)
     max_n, max_m = np.broadcast_to(size.bound, 2)
     # Items that are missing, like those beyond the length, are the least ones.
-    drivers = jnp.maximum(items[-1, :max_m], min(self.drivers))
-    prompt = self.segment_tokens(drivers, m, self.operands - 1)
+    drivers = jnp.maximum(items[1, :max_m], min(self.drivers))
+    prompt = self.segment_tokens(drivers, m, len(self.segments) - 1)
     above = jnp.zeros(max_n, jnp.int32)
     if self.has_first_row:
       above = jnp.where(jnp.arange(max_n) < n, items[0, :max_n], 0)
@@ -132,14 +131,22 @@ class LocalRule(GridTask):
     return Example(prompt, self.grid_tokens(rows, m, n), prefix_length=0)
 
   def num_cells(self, rows: int) -> int:
-    """Returns how many cells a row has, if there is no first row to say it."""
+    """Returns how many cells a row has if people do not say it."""
     return rows
 
-  def padded_width(self, lengths: Sequence[int]) -> tuple[int, int]:
-    m = lengths[-1]
-    n = lengths[0] if self.has_first_row else self.num_cells(m)
-    self.check_size(n, m)
-    return n, m
+  def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
+    return self.num_cells(length), length
+
+  def training_widths(
+    self, lengths: Sequence[int]
+  ) -> tuple[tuple[int, int], ...]:
+    """Returns the width of each length and, so that rows end anywhere, half and
+    a quarter as many cells."""
+    if self.has_first_row:
+      return super().training_widths(lengths)
+    shares = itertools.product((1, 2, 4), lengths)
+    widths = [(max(self.num_cells(m) // share, 1), m) for share, m in shares]
+    return tuple(dict.fromkeys(widths))
 
   def items_with_row(self, above, operand, driver):
     if not self.has_first_row:
@@ -158,43 +165,46 @@ class LocalRule(GridTask):
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     expected = f"{self.name} takes a line like {self.usage}"
-    row, star, steps = text.partition("*")
-    expect(
-      bool(star) == self.has_first_row,
-      f"{quoted(text)} has no *; {expected}"
-      if self.has_first_row
-      else f"{quoted(text)} has a *; {expected}",
-    )
-    names = row.split() if self.separator else list("".join(row.split()))
-    expect(names, f"{quoted(text)} has no cells; {expected}")
+    typed, star, number = text.partition("*")
+    names = typed.split() if self.separator else list("".join(typed.split()))
+    known = range(self.base) if self.has_first_row else self.drivers
+    ids = {self.cells[id]: id for id in known}
     for name in names:
-      is_known = name in self.cells and self.cells.index(name) in (
-        range(self.base) if star else self.drivers
-      )
-      expect(is_known, f"{quoted(text)} has {quoted(name)}; {expected}")
-    ids = [self.cells.index(name) for name in names]
-    if not star:
-      return np.array([ids], np.int32), [len(ids)]
-    is_count = steps.strip().isdecimal() and len(steps) < 10
-    expect(is_count, f"{quoted(text)} has no number of steps; {expected}")
-    state = self.first_state(self.drivers[0])
-    for cell in (*ids, *[0] * self.ahead):
-      state = (self.step(state, self.drivers[0], cell) or (None,))[0]
-      expect(state is not None, f"{quoted(text)}: {self.refused}; {expected}")
-    rows, items = int(steps) + 1, np.zeros((2, 0), np.int32)
-    self.check_size(len(ids), rows)
-    items = np.zeros((2, max(len(ids), rows)), np.int32)
-    items[0, : len(ids)], items[1, :rows] = ids, self.drivers[0]
-    return items, [len(ids), rows]
+      expect(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
+    has_number = number.strip().isdecimal() and len(number) < 10
+    expect(
+      names and (has_number or not star and not self.has_first_row),
+      f"{quoted(text)} has no {'cells' if not names else 'number behind *'};"
+      f" {expected}",
+    )
+    row = [ids[name] for name in names]
+    if self.has_first_row:
+      state = self.first_state(self.drivers[0])
+      for cell in (*row, *[0] * self.ahead):
+        state = (self.step(state, self.drivers[0], cell) or (None,))[0]
+        expect(state is not None, f"{quoted(text)}: {self.refused}; {expected}")
+      lengths = [len(row), int(number) + 1]
+    else:
+      cells = int(number) if star else self.num_cells(len(row))
+      lengths = [max(cells, 1), len(row)]
+    self.padded_width(lengths)
+    items = np.zeros((2, max(lengths)), np.int32)
+    items[1, : lengths[1]] = self.drivers[0] if self.has_first_row else row
+    if self.has_first_row:
+      items[0, : len(row)] = row
+    return items, lengths
 
   refused: ClassVar[str] = "no such row occurs"
 
   def typed(self, items: np.ndarray, lengths: Sequence[int]) -> str:
-    row = self.row_text(items[0][: lengths[0]])
-    return row + f"*{lengths[-1] - 1}" * self.has_first_row
+    n, m = lengths
+    if self.has_first_row:
+      return f"{self.row_text(items[0][:n])}*{m - 1}"
+    cells = f"*{n}" * (n != self.num_cells(m))
+    return self.row_text(items[1][:m]) + cells
 
   def input_text(self, items: np.ndarray, length: int) -> str:
-    return self.typed(items, [length] * self.operands)
+    return self.typed(items, self.operand_lengths(length, ()))
 
   def row_text(self, ids: Ids) -> str:
     for token in ids:
@@ -370,7 +380,9 @@ class InsertionSort(LocalRule):
   """Asks for the lists of insertion sort: row j has the first j + 1 items in
   order, and behind them empty cells.
 
-  `5 3 9 3` -> `3 3 5 9`.
+  With fewer cells than items the largest items are dropped.
+
+  `5 3 9 3` -> `3 3 5 9`; `5 3 9 3*2` -> `3 3`.
   """
 
   alphabet: Annotated[int, Range("must be from 2 to 250", 2, 250)] = 32
@@ -400,17 +412,16 @@ class InsertionSort(LocalRule):
 
   def items_with_row(self, above, operand, driver):
     items = [x for x in above or () if x]
-    # Other items come after the row.
-    rest = [driver] * (len(operand) - len(items))
-    return [items + rest] if rest else None
+    return [[0] * len(operand), [*items, driver]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Base(LocalRule):
   """Asks for a number in another base: row j is the value of its first j + 1
-  digits, r_j = source·r_(j-1) + digit, least significant digit first.
+  digits, r_j = source·r_(j-1) + digit, least significant digit first, modulo
+  what its cells can hold.
 
-  `1011` -> `11`.
+  `1011` -> `11`; `1011*1` -> `1`.
   """
 
   source: Annotated[int, Range("must be from 2 to 10", 2, 10)] = 2
@@ -443,17 +454,12 @@ class Base(LocalRule):
     return divmod(self.source * above + state, self.target)
 
   def items_with_row(self, above, operand, driver):
-    rows = len(operand) // self.num_cells(1)
-    if above is None:
-      return [[driver] + [0] * (rows - 1)]
-    value, digits = sum(x * self.target**k for k, x in enumerate(above)), []
+    value = sum(x * self.target**k for k, x in enumerate(above or ()))
+    digits = [] if above is None else [0]
     while value:
       value, digit = divmod(value, self.source)
-      digits.append(digit)
-    items = [*digits[::-1], driver]
-    items = [0] * (rows - len(items)) + items
-    fits = self.num_cells(len(items)) == len(operand)
-    return [items] if fits else None
+      digits.insert(1, digit)
+    return [[0] * len(operand), [*digits, driver]]
 
   def answer(self, row):
     return self.row_text(row)[::-1].lstrip("0") or "0"

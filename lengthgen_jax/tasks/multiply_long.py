@@ -88,7 +88,6 @@ class MultiplyLong(GridTask, NumberTask):
   name: ClassVar[str] = "multiply_long"
   section: ClassVar[str] = "multiply_long"
   operator = "*"
-  operands = 2
   segment_axes = (1, 0)
   segments = ("a", "b")
   cells = "0123456789"
@@ -104,11 +103,6 @@ class MultiplyLong(GridTask, NumberTask):
   stress_sets = ("nines", "one", "zeros")
 
   # Sizes.
-
-  def padded_width(self, lengths: Sequence[int]) -> tuple[int, int]:
-    n, m = lengths
-    self.check_size(n + 1, m)
-    return n, m
 
   def variants(self, test_set: str, section: Any, length: int) -> Variants:
     if test_set != "unequal":
