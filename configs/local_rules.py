@@ -5,7 +5,7 @@ TASK          automaton       an elementary cellular automaton, rule 110
               increment       one that adds 1 to a binary number
               insertion_sort  the lists of insertion sort, 32 different items
               base            a binary number in decimal
-              binary          a decimal number in binary
+              halving         a decimal number in binary
 METHOD        vanilla  sinusoids of a cell's coordinates, row j and cell k
               window   lines set by hand, to cells that are near
               abc      ABC, with --mode=abc: vanilla first, then calibrated; the
@@ -66,17 +66,15 @@ METHODS = {
 }
 # Of 32 items there are 18 000 contexts.
 SORT = {"train.batch_size": 128, "retrain.train.steps": 3000}
-# With 4 digits there are 4 rows of 16 cells.
-BINARY = {"base.source": 10, "base.target": 2, "data.train_length": 4}
-BINARY |= {"calibration.lengths": (), "eval.lengths": (4, 10, 40)}
-BINARY |= {"eval.samples": (1000, 1000, 100)}
+# Three digits of a number, which carries go through, take 12 bits.
+BASE = {"data.train_length": 12, "calibration.lengths": (11, 12)}
 TASKS = {
   "automaton": ("automaton", {}),
   "turing": ("turing", {}),
   "increment": ("turing", {"turing.machine": "0LB1RA2RA_2RZ2RZ1LB"}),
   "insertion_sort": ("insertion_sort", SORT),
-  "base": ("base", {}),
-  "binary": ("base", BINARY),
+  "base": ("base", BASE),
+  "halving": ("halving", {}),
 }
 OPTIONS = ("decoder_only",)
 

@@ -83,7 +83,7 @@ def test_a_machine_runs_until_it_halts_or_leaves_the_tape():
     assert rows_of(task, f"{line}*{steps}") == tapes
     assert rows_of(task, f"{line}*{steps}", KINDS[1]) == tapes
   answer = lambda text, task=busy_beaver: task.answer(
-    [task.cells.index(x) for x in text.split()]
+    [[task.cells.index(x) for x in text.split()]]
   )
   assert tapes[-1].count("Z") == 1
   assert answer("1 Z0 1") == "1 Z0 1 (halted)"
@@ -103,9 +103,11 @@ def test_items_are_sorted_one_by_one():
     for j, row in enumerate(rows):
       expected = [*map(str, sorted(items[: j + 1]))]
       assert row.split() == expected + ["_"] * (size - j - 1)
+  # With fewer cells the largest are dropped.
+  assert rows_of(task, "5 3 9 3*2")[-1] == "3 3"
 
 
-@pytest.mark.parametrize(("source", "target"), [(2, 10), (10, 2), (3, 7)])
+@pytest.mark.parametrize(("source", "target"), [(2, 10), (3, 7)])
 def test_numbers_in_another_base_are_those_of_python(source, target):
   task, rng = (
     task_of("base", source=source, target=target),
@@ -115,6 +117,18 @@ def test_numbers_in_another_base_are_those_of_python(source, target):
     text = "".join(map(str, rng.integers(source, size=size)))
     for j, row in enumerate(rows_of(task, text)):
       assert int(row[::-1], target) == int(text[: j + 1], source)
+  # With fewer cells, modulo what they hold.
+  (*_, row) = rows_of(task, f"{text}*2")
+  assert int(row[::-1], target) == int(text, source) % target**2
+
+
+def test_a_number_is_halved_and_read_as_binary():
+  task = task_of("halving")
+  for number in (0, 7, 13, 99, 1024, 98765):
+    rows = rows_of(task, str(number))
+    assert [*map(int, rows)] == [number >> j for j in range(len(rows))]
+    ids = [[*map(int, row)] for row in rows]
+    assert task.answer(ids) == f"{number:b}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +169,8 @@ def config_of(task) -> dict:
     task_of("automaton", rule=30),
     task_of("turing", machine=INCREMENT),
     task_of("insertion_sort", alphabet=4),
-    task_of("base", source=10, target=2),
+    task_of("base", source=3, target=5),
+    task_of("halving"),
   ],
   ids=lambda task: task.name,
 )
@@ -201,6 +216,8 @@ def test_machines_and_rules_that_make_no_sense():
       task_of("turing", machine=machine)
   with refuses("automaton.rule=256"):
     task_of("automaton", rule=256)
+  with refuses("base.source=10: must not exceed base.target=2"):
+    task_of("base", source=10, target=2)
   with refuses("insertion_sort.alphabet=251"):
     task_of("insertion_sort", alphabet=251)
 

@@ -88,7 +88,7 @@ def run(line: str, folder) -> str:
 
 
 @pytest.mark.parametrize(
-  "name", ["maximum.py", "carry_digits.py", "logarithmic.py"]
+  "name", ["maximum.py", "carry_digits.py", "logarithmic.py", "cyclic.py"]
 )
 def test_commands_of_the_page_build(name, folder):
   """Training is the same for all, once there is an experiment."""

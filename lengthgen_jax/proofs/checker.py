@@ -46,7 +46,8 @@ bias.scale=1.0 bias.closed= bias.window= bias.sides= bias.windowed_encoder="""
 OTHERS = """task seeds hints data method overrides registered_by pretrained mesh
 compile_cache mixing initial train checkpoint calibration abc retrain finetune
 certify prune probe bench eval arithmetic multiply_long sort increment modular
-permutations dyck copying mqmtar automaton turing insertion_sort base"""
+permutations dyck copying mqmtar automaton turing insertion_sort base
+halving"""
 Line = namedtuple("Line", "row_segment segment anchor matrix intercept value")
 # By field of lines, as they are in the file: the type, and the number of axes
 # of A entries.
@@ -297,11 +298,12 @@ Token = namedtuple("Token", "segment left right id")
 PLUS, TIMES, START, END, DELIMITER = 10, 11, 12, 13, 15  # `+*$&=` of numbers
 TABLE = """layout segments marks start delimiter end slack direction symbols
 machines"""
-GRIDS = "automaton turing insertion_sort base"  # of local rules
+GRIDS = "automaton turing insertion_sort base halving"  # of local rules
 GRID = "ahead is_first"  # what the table of a grid has as well
 COPY = -1  # stands for the token of a transducer that copies
 STATED = """successor addition parity multiply multiply_long increment copy
-reverse modular permutations dyck automaton turing insertion_sort base"""
+reverse modular permutations dyck automaton turing insertion_sort base
+halving"""
 
 
 def integers(values, shape, limit):
@@ -638,26 +640,23 @@ def stated_grid(name, section):
         return None, 0
       return order(above), min(order(above), max(left, item)) % size
 
+  elif name == "halving":
+    size, drivers, start = 10, [10], lambda tick: 0
+
+    def rule(tick, left, above):
+      return above, (10 * left + above) // 2 % 10
+
   else:
     source, target = section["source"], section["target"]
-    size, drivers, start = (
-      max(source, target),
-      range(source),
-      lambda digit: digit,
-    )
+    size, drivers, start = target, range(source), lambda digit: digit
 
     def rule(digit, carry, above):
-      if above >= target:
-        return None, 0
       return divmod(source * above + carry, target)
 
   step_of = lambda x: (
     lambda state, *cell: (None, 0) if state is None else rule(x, state, *cell)
   )
-  symbols, is_first = (
-    [[i] for i in range(size)],
-    name in ("automaton", "turing"),
-  )
+  symbols, is_first = [[i] for i in range(size)], len(drivers) == 1
   accept = lambda state: state is not None
   machines = [
     tabulate(x, start(x), symbols, step_of(x), accept) for x in drivers
@@ -671,7 +670,8 @@ def stated_grid(name, section):
     "delimiter": size + is_first,
     "direction": 1,
   }
-  table |= {"ahead": int(is_first), "is_first": is_first}
+  ahead = int(name in ("automaton", "turing"))
+  table |= {"ahead": ahead, "is_first": is_first}
   return table | {"symbols": symbols, "machines": machines}
 
 

@@ -106,6 +106,7 @@ TASKS = Registry(
     "turing": local_rules.Turing,
     "insertion_sort": local_rules.InsertionSort,
     "base": local_rules.Base,
+    "halving": local_rules.Halving,
   },
   check_task,
 )

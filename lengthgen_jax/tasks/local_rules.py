@@ -134,8 +134,10 @@ class LocalRule(GridTask):
     """Returns how many cells a row has if people do not say it."""
     return rows
 
-  def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
-    return self.num_cells(length), length
+  def num_steps(self, cells: int) -> int | None:
+    """Returns how many steps follow a first row if people do not say it; None
+    if they must."""
+    return None
 
   def training_widths(
     self, lengths: Sequence[int]
@@ -145,7 +147,7 @@ class LocalRule(GridTask):
     if self.has_first_row:
       return super().training_widths(lengths)
     shares = itertools.product((1, 2, 4), lengths)
-    widths = [(max(self.num_cells(m) // share, 1), m) for share, m in shares]
+    widths = [(max(m // share, 1), m) for share, m in shares]
     return tuple(dict.fromkeys(widths))
 
   def items_with_row(self, above, operand, driver):
@@ -171,9 +173,16 @@ class LocalRule(GridTask):
     ids = {self.cells[id]: id for id in known}
     for name in names:
       expect(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
-    has_number = number.strip().isdecimal() and len(number) < 10
+    count = len(names)
+    more = (
+      self.num_steps(count) if self.has_first_row else self.num_cells(count)
+    )
+    if star and number.strip().isdecimal() and len(number) < 10:
+      more = int(number)
+    elif star:
+      more = None
     expect(
-      names and (has_number or not star and not self.has_first_row),
+      names and more is not None,
       f"{quoted(text)} has no {'cells' if not names else 'number behind *'};"
       f" {expected}",
     )
@@ -183,10 +192,9 @@ class LocalRule(GridTask):
       for cell in (*row, *[0] * self.ahead):
         state = (self.step(state, self.drivers[0], cell) or (None,))[0]
         expect(state is not None, f"{quoted(text)}: {self.refused}; {expected}")
-      lengths = [len(row), int(number) + 1]
+      lengths = [count, more + 1]
     else:
-      cells = int(number) if star else self.num_cells(len(row))
-      lengths = [max(cells, 1), len(row)]
+      lengths = [max(more, 1), count]
     self.padded_width(lengths)
     items = np.zeros((2, max(lengths)), np.int32)
     items[1, : lengths[1]] = self.drivers[0] if self.has_first_row else row
@@ -220,18 +228,16 @@ class LocalRule(GridTask):
   def render_with_lengths(
     self, ids: Ids, lengths: Sequence[int], scratchpad: bool = False
   ) -> str:
-    """Returns the last row; with `scratchpad` behind all others."""
+    """Returns the answer; with `scratchpad` all rows but the last before it."""
     n, m = self.padded_width(lengths)
     expect(len(ids) == n * m, f"the model wrote {len(ids)} cells, not {n * m}")
     rows = [ids[i : i + n] for i in range(0, n * m, n)]
-    last = self.answer(rows[-1])
-    return (
-      " / ".join([*map(self.row_text, rows[:-1]), last]) if scratchpad else last
-    )
+    above = [*map(self.row_text, rows[:-1])] * scratchpad
+    return " / ".join([*above, self.answer(rows)])
 
-  def answer(self, row: Ids) -> str:
-    """Returns what people read of the last row."""
-    return self.row_text(row)
+  def answer(self, rows: Sequence[Ids]) -> str:
+    """Returns what people read, by default the last row."""
+    return self.row_text(rows[-1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -367,8 +373,8 @@ class Turing(CellularAutomaton):
       jnp.arange(len(row)) == uniform_int(place[0], n), head, row
     )
 
-  def answer(self, row):
-    text = self.row_text(row)
+  def answer(self, rows):
+    text = self.row_text(rows[-1])
     heads = [x for x in text.split() if len(x) > 1]
     if not heads:
       return f"{text} (the head has left the tape)"
@@ -430,27 +436,27 @@ class Base(LocalRule):
   name: ClassVar[str] = "base"
   section: ClassVar[str] = "base"
 
+  def __post_init__(self):
+    super().__post_init__()
+    # A larger carry than the target's digits would not show in the output.
+    check(
+      self.source <= self.target,
+      f"base.source={self.source}: must not exceed base.target={self.target}"
+      " (task='halving' gives the binary digits of a decimal number)",
+    )
+
   @property
   def cells(self):
-    return "0123456789"[: max(self.source, self.target)]
+    return "0123456789"[: self.target]
 
   @property
   def drivers(self):
     return range(self.source)
 
-  def num_cells(self, rows):
-    # As many digits of the target as a digit of the source can need.
-    size = 1
-    while self.target**size < self.source:
-      size += 1
-    return size * rows
-
   def first_state(self, driver):
     return driver  # the carry
 
   def step(self, state, driver, above):
-    if above >= self.target:
-      return None
     return divmod(self.source * above + state, self.target)
 
   def items_with_row(self, above, operand, driver):
@@ -461,5 +467,33 @@ class Base(LocalRule):
       digits.insert(1, digit)
     return [[0] * len(operand), [*digits, driver]]
 
-  def answer(self, row):
-    return self.row_text(row)[::-1].lstrip("0") or "0"
+  def answer(self, rows):
+    return self.row_text(rows[-1])[::-1].lstrip("0") or "0"
+
+
+@dataclasses.dataclass(frozen=True)
+class Halving(LocalRule):
+  """Asks for a decimal number, halved again and again and rounded down, most
+  significant digit first; whether its rows are even or odd are its binary
+  digits.
+
+  `13` -> `1101`.
+  """
+
+  name: ClassVar[str] = "halving"
+  section: ClassVar[str] = "halving"
+  cells: ClassVar[Sequence[str]] = "0123456789"
+  operand_in: ClassVar[Literal["", "first", "every"]] = "first"
+
+  def first_state(self, driver):
+    return 0  # the digit on the left
+
+  def step(self, state, driver, above):
+    return above, above // 2 + 5 * (state % 2)
+
+  def num_steps(self, cells):
+    return 4 * cells - 1
+
+  def answer(self, rows):
+    bits = "".join(str(int(row[-1]) % 2) for row in rows)
+    return bits[::-1].lstrip("0") or "0"
