@@ -18,17 +18,13 @@ from tqdm import tqdm
 
 import lengthgen_jax
 from lengthgen_jax import hosts, stopwatch
-from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import evaluate, export, prune, workdir
-from lengthgen_jax.probes.figures import draw_margins
 from lengthgen_jax.proofs import checker, table
 from lengthgen_jax.proofs.search import Search
 from lengthgen_jax.results import records
 
-EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
-MANY_CONTEXTS = 5_000_000  # no more are counted
 OPINION_CONTEXTS = 30_000  # that the program is tried on, at most
 
 
@@ -41,21 +37,17 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 @stopwatch.phase("certificate")
 def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   """Certifies the models of a stage, which have all their lines, and writes
-  certificate.json, rows of results.jsonl and, if contexts of any seed were
-  tried, figures/margins.png.
-
-  Returns:
-    The certificate of each seed, {str(seed): certificate}.
+  certificate.json and rows of results.jsonl; returns {str(seed): certificate}.
 
   Raises:
     UsageError: a file cannot be read; or the checker and the program disagree
       about a model.
   """
-  path, certificates, rows = folder / workdir.CERTIFICATE, {}, []
-  config, previous = stage.config, workdir.read_certificates(folder)
+  path, config, rows = folder / workdir.CERTIFICATE, stage.config, []
+  certificates = workdir.read_certificates(folder)
   for model in stage.models:
     seed = str(model.seed)
-    result = previous.get(seed, {})
+    result = certificates.get(seed, {})
     if not is_valid(result, config, model):
       result = new_certificate(config, model)
     pruned = prune.without_closed(config.prune, model, result)
@@ -63,8 +55,7 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
     if asked and "second_opinion" not in result:
       result["second_opinion"] = second_opinion(config, pruned, result)
     certificates[seed] = result
-    text = json.dumps(previous | certificates, indent=1) + "\n"
-    records.write_text(path, text)
+    records.write_text(path, json.dumps(certificates, indent=1) + "\n")
     print(f"seed {seed}: {result['verdict']}", flush=True)
     if opinion := result.get("second_opinion"):
       print(
@@ -75,19 +66,6 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
     rows.append(evaluate.certified_row(stage, pruned, result))
   records.merge(folder / "results.jsonl", rows)
   print(f"certificate: {path}")
-  histograms = {
-    f"seed {seed}: {result['verdict']}": np.array(result["histogram"])
-    for seed, result in certificates.items()
-    if any(result["histogram"])
-  }
-  if histograms:
-    figure = draw_margins(
-      histograms,
-      EDGES,
-      folder / "figures" / "margins.png",
-      f"{config.task}: margins of the contexts that were tried",
-    )
-    print(f"figure: {figure}")
   return certificates
 
 
@@ -105,24 +83,14 @@ def is_valid(previous: dict, config: ConfigDict, model: Model) -> bool:
 
 def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
   """Returns the certificate of a model with all its lines, which is pruned
-  before that."""
-  if reason := refusal(config, model):
-    return certificate_of(model, f"not proved: {reason}")
-  return prune.certify_pruned(
-    config.prune,
-    model,
-    lambda pruned: certify_model(config, pruned),
-    lambda full: count_contexts(config, full),
-  )
-
-
-def refusal(config: ConfigDict, model: Model) -> str:
-  """Returns why the checker refuses a model, "" if it does not."""
+  before that, unless the checker refuses it."""
   try:
     checker.Model(*exported(config, model))
   except (UsageError, ValueError, LookupError, TypeError) as reason:
-    return str(reason)
-  return ""
+    return certificate_of(model, f"not proved: {reason}")
+  return prune.certify_pruned(
+    config.prune, model, lambda pruned: certify_model(config, pruned)
+  )
 
 
 def exported(config: ConfigDict, model: Model) -> tuple[dict, dict, dict]:
@@ -149,8 +117,6 @@ def certificate_of(model: Model, verdict: str) -> dict[str, Any]:
     "rounding": None,
     "counterexamples": [],
     "training_inputs": {"failing": [], "thin": []},
-    "histogram": [],
-    "lines": describe_lines(model),
     "checksum": model.checksum,
     "step": model.step,
     "version": lengthgen_jax.__version__,
@@ -160,7 +126,6 @@ def certificate_of(model: Model, verdict: str) -> dict[str, Any]:
 def certify_model(config: ConfigDict, model: Model) -> dict[str, Any]:
   """Returns the certificate of one seed's model, which is not refused."""
   exported_model, section = exported(config, model), config.certify
-  histogram = np.zeros(len(EDGES) - 1, int)
   bar = tqdm(
     unit="context",
     unit_scale=True,
@@ -170,8 +135,6 @@ def certify_model(config: ConfigDict, model: Model) -> dict[str, Any]:
   )
 
   def progress(margins: np.ndarray, total: int) -> None:
-    nonlocal histogram
-    histogram += np.histogram(margins, EDGES)[0]
     bar.total = total
     bar.update(len(margins))
 
@@ -180,44 +143,30 @@ def certify_model(config: ConfigDict, model: Model) -> dict[str, Any]:
   verdict, text = proof.pop("verdict"), str(proof.pop("text"))
   details = text.partition(": ")[2]
   result = certificate_of(model, f"not proved: {details}") | proof
-  result["histogram"] = histogram.tolist()
   if verdict == "proved":
     text = f"right for every length: {details}"
     return result | {"value": 1, "verdict": text}
   if verdict == "refused":
     return result | {"complete": False}
   search = Search(model, *exported_model)
-  found = search.find_wrong(np.random.default_rng(0), section.exhaustive)
+  failures = search.find_wrong(np.random.default_rng(0), section.exhaustive)
   result |= {
-    "contexts": found.contexts,
+    "contexts": failures.contexts,
     "complete": bool(section.exhaustive),
-    "margin": found.margin,
-    "counterexamples": found.counterexamples,
-    "training_inputs": {"failing": found.failing, "thin": found.thin},
+    "margin": failures.margin,
+    "counterexamples": failures.counterexamples,
+    "training_inputs": {"failing": failures.failing, "thin": failures.thin},
   }
-  if not found.counterexamples:
+  if not failures.counterexamples:
     text = f"not proved: {text}; no input is known to fail"
     return result | {"verdict": text}
   first = "" if section.exhaustive else "the first "
-  shortest = ", ".join(found.counterexamples[:3])
+  shortest = ", ".join(failures.counterexamples[:3])
   text = (
-    f"wrong in {found.wrong:,} of {first}{found.contexts:,} contexts, the"
-    f" shortest: {shortest}; smallest margin {found.margin:.3g}"
+    f"wrong in {failures.wrong:,} of {first}{failures.contexts:,} contexts, the"
+    f" shortest: {shortest}; smallest margin {failures.margin:.3g}"
   )
   return result | {"value": 0, "verdict": text}
-
-
-def count_contexts(config: ConfigDict, model: Model) -> str:
-  """Returns how many contexts a model has, in words if they are too many."""
-  try:
-    search, count = Search(model, *exported(config, model)), 0
-  except ValueError:  # a row sees more tokens than a code holds
-    return "too many"
-  for _, codes in search.batches():
-    count += len(codes)
-    if count > MANY_CONTEXTS:
-      return f"more than {MANY_CONTEXTS:,}"
-  return f"{count:,}"
 
 
 def second_opinion(
@@ -245,19 +194,3 @@ def second_opinion(
     " that no input has",
   )
   return opinion
-
-
-def describe_lines(model: Model) -> dict[str, list[str]]:
-  """Returns the equations of the lines (Lines.describe) of every head, by names
-  like "cross layer 0 head 1"; layer 0 alone where all layers share them."""
-  descriptions = {}
-  for site, lines in model.scaffold.items():
-    names = model.experiment.site_segments[site]
-    if not isinstance(lines, SiteLines):
-      continue
-    for layer, head in np.ndindex(*np.shape(lines.valid)[:2]):
-      descriptions[f"{site} layer {layer} head {head}"] = [
-        lines.lines.take((layer, head, index)).describe(names)
-        for index in np.flatnonzero(lines.valid[layer, head])
-      ]
-  return descriptions

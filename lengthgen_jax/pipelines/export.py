@@ -25,9 +25,9 @@ from lengthgen_jax.pretrained import files
 from lengthgen_jax.proofs import table
 from lengthgen_jax.results import records
 
-# Fields of a certificate that a card leaves out: they are long, and only
-# finetuning, figures and another --mode=certify need them.
-LONG_FIELDS = ("counterexamples", "training_inputs", "histogram")
+# Fields of a certificate that a card leaves out: they are long, and finetuning
+# alone needs them.
+LONG_FIELDS = ("counterexamples", "training_inputs")
 # The fields of W/origin.json that a card's data sheet has.
 ORIGIN_FIELDS = ("command", "date", "machine", "versions", "commit")
 

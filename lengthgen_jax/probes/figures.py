@@ -561,32 +561,7 @@ FIGURES = {
 }
 
 
-# Certificates and the construction.
-
-
-def draw_margins(
-  histograms: dict[str, np.ndarray],
-  edges: np.ndarray,
-  path: pathlib.Path,
-  title: str,
-) -> pathlib.Path:
-  """Draws a histogram of the margins of the contexts of each certificate, with
-  `edges` whose first and last are infinite; returns the path."""
-  figure, axes = panels(len(histograms), 5, 1.9, columns=1, sharex=True)
-  # The outer intervals are drawn with a width of 1.
-  edges = np.concatenate([[edges[1] - 1], edges[1:-1], [edges[-2] + 1]])
-  colors = np.where(edges[:-1] < 0, "tab:red", "tab:blue")
-  for axis, (name, counts) in zip(axes, histograms.items(), strict=True):
-    axis.bar(edges[:-1], counts, np.diff(edges), align="edge", color=colors)
-    axis.set_yscale("log")
-    axis.set_ylim(bottom=0.5)
-    axis.set_ylabel("contexts")
-    axis.set_title(name)
-  occupied = np.flatnonzero(sum(histograms.values()))
-  axes[0].set_xlim(edges[occupied[0]] - 1, edges[occupied[-1]] + 2)
-  figure.supxlabel("margin: right logit - best wrong one")
-  figure.suptitle(title)
-  return save(figure, path)
+# The construction.
 
 
 def draw_precision(
