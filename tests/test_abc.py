@@ -308,7 +308,7 @@ def test_seed_without_a_line_is_dropped_by_name(
   config = files.saved_config(whole[0])
   run = runs.make_run(config, whole[0] / "interpolate")
   models = runs.load(run, "best")
-  calibrate.calibrate(config, models, tmp_path)
+  calibrate.write_bias(config, models, tmp_path)
   assert "seed 0: no head has a line; dropped" in capsys.readouterr().err
   arrays, meta = file.read(tmp_path / "bias.npz")
   assert meta["seeds"] == [1]

@@ -17,7 +17,6 @@ from lengthgen_jax import rng
 from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.calibration import MeanAttention, Rule, Selection
 from lengthgen_jax.attention.lines import WHOLE, Lines
-from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.transformer import blocks
@@ -101,9 +100,7 @@ def collect(
   """
   experiment, task = model.experiment, model.experiment.task
   bound = dataset.widest([condition.width for condition in sampled_conditions])
-  means: dict[str, list[MeanAttention]] = {
-    site: [] for site in sites(experiment)
-  }
+  means: dict[str, list[MeanAttention]] = {x: [] for x in sites(experiment)}
   percentages = []
   for condition in sampled_conditions:
     draw = partial(sample_batch, experiment, model.seed, condition, bound)
@@ -241,10 +238,8 @@ def select_lines(
     maximum=section.maximum,
     min_cells=section.min_cells,
   )
-  calibrate = jax.jit(calibration.calibrate, static_argnames=("causal", "rule"))
-  selection = jax.device_get(
-    calibrate(attention, lines, causal=causal, rule=rule)
-  )
+  select = jax.jit(calibration.calibrate, static_argnames=("causal", "rule"))
+  selection = jax.device_get(select(attention, lines, causal=causal, rule=rule))
   if section.reach:  # with other lines, contexts are too many for a proof
     first_layer, later_layers = calibration.within_reach(
       lines, largest.keys, task, section.reach
@@ -263,16 +258,6 @@ def select_lines(
   return lines, selection
 
 
-def _fits(model: Model, width: int) -> bool:
-  """Returns whether a model's bias and positions are enough for a width."""
-  try:
-    model.experiment.check_scaffold(width, model.scaffold)
-    model.experiment.check_positions(width, "samples")
-  except UsageError:
-    return False
-  return True
-
-
 def strongest_lines(
   section: ConfigDict, model: Model, num_samples: int
 ) -> dict[str, tuple[Lines, Selection]]:
@@ -280,29 +265,14 @@ def strongest_lines(
   without a threshold on their scores.
 
   Samples count even if the model does not solve them, and lengths beyond those
-  of training become the longest of training. Where all are of one natural
-  width, at which the two ends of an operand cannot be told apart, the next two
-  that the model takes are added. It is for tasks of one axis.
+  of training become the longest of training. It is for tasks of one axis.
   """
-  experiment = model.experiment
-  longest, is_ragged = experiment.train_length, experiment.task.ragged
+  experiment, longest = model.experiment, model.experiment.train_length
   lengths = sorted({min(length, longest) for length in section.lengths})
-  if is_ragged:
+  if experiment.task.ragged:
     lengths = lengths or [longest]
-  sampled_conditions = conditions(lengths, experiment)
-  if (
-    experiment.fixed_width is None
-    and len({c.width for c in sampled_conditions}) == 1
-  ):
-    sampled_conditions += [
-      Condition(width + extra, length + extra)
-      for width, length in sampled_conditions
-      for extra in (1, 2)
-      if length is not None and _fits(model, width + extra)
-    ]
-  means, _ = collect(
-    section, model, sampled_conditions, num_samples, with_unsolved=True
-  )
+  sampled = conditions(lengths, experiment)
+  means, _ = collect(section, model, sampled, num_samples, with_unsolved=True)
   return {
     site: select_lines(section, experiment.task, attention, site, -np.inf)
     for site, attention in means.items()

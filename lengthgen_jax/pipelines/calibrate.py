@@ -36,7 +36,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   trained_run = runs.make_run(config, folder)
   check_config(config, trained_run.experiment)
   models = interpolating_models(config, trained_run)
-  calibrate(config, models, folder / "calibrate")
+  write_bias(config, models, folder / "calibrate")
   print(f"bias: {workdir.bias_path(folder)}")
   return 0
 
@@ -131,7 +131,7 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
 
 
 @stopwatch.phase("calibration")
-def calibrate(
+def write_bias(
   config: ConfigDict, models: list[Model], folder: pathlib.Path
 ) -> None:
   """Calibrates every seed and writes bias.npz and attention.npz to a folder.
@@ -227,7 +227,6 @@ def _print_lines(
   """Prints a note for every head: its kept lines or, for a head without any,
   what becomes of it (calibration.empty_heads), and its best score."""
   unit = {"zscore": "z", "mass": "times random"}[section.rule]
-  kappa = "kappa_self" if site == "self" else "kappa"
   segments = model.experiment.site_segments[site]
   for layer, head in np.ndindex(selection.keep.shape[:2]):
     _, strength, score, is_long, keep = (
@@ -241,11 +240,7 @@ def _print_lines(
     )
     if not text:
       best = score[is_long].max(initial=-np.inf)
-      text = f"{section.empty_heads}: the best {unit} is {best:.1f}"
-      if best > section[kappa]:
-        text += ", but calibration.reach or min_share rules its line out"
-      else:
-        text += f", not above calibration.{kappa}={section[kappa]}"
+      text = f"no line, {section.empty_heads}; the best has {unit} {best:.1f}"
     runs.print_note(
       f"seed {model.seed} {site} layer {layer} head {head}: {text}"
     )

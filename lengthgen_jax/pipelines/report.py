@@ -8,6 +8,7 @@ the default. The file labels.json in the folder, like {"RUN": "what to call
 it"}, gives runs other labels.
 """
 
+import itertools
 import json
 import pathlib
 from collections.abc import Sequence
@@ -16,8 +17,7 @@ from typing import Any
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
-from lengthgen_jax.errors import UsageError, check, file_errors
-from lengthgen_jax.pretrained import files as pretrained
+from lengthgen_jax.errors import check, check_choice, file_errors
 from lengthgen_jax.results import figures, html_report, records, tables
 from lengthgen_jax.results.records import of_metric
 
@@ -56,12 +56,6 @@ def write_report(
       the folder cannot be written.
   """
   rows, configs = read_runs(root)
-  unproved = [name for name in configs if is_of_other_model(configs[name])]
-  rows = [
-    row
-    for row in rows
-    if row["metric"] != "certified" or row["run"] not in unproved
-  ]
   check(
     of_metric(rows, "em"),
     f"--workdir={root}: no results.jsonl with exact match below it",
@@ -71,14 +65,13 @@ def write_report(
   rows, varied = with_varied_fields(rows, configs)
   rows = with_labels(rows, root / "labels.json", configs)
   paragraphs, latex = [tables.LEGEND], []
-  for task in sorted({row["task"] for row in rows}):
-    fields = varied.get(task, ())
-    for name, what in METRICS.items():
-      cells = tables.cells_of_task(rows, task, name, fields)
-      if len(cells):
-        table, title = tables.named(cells, fields), f"{task}: {what}"
-        paragraphs += [f"## {title}", tables.to_markdown(table)]
-        latex.append(f"% {title}\n{tables.to_latex(table)}")
+  for task, name in itertools.product(varied, METRICS):
+    cells = tables.cells_of_task(rows, task, name, varied[task])
+    if len(cells):
+      table = tables.named(cells, varied[task])
+      title = f"{task}: {METRICS[name]}"
+      paragraphs += [f"## {title}", tables.to_markdown(table)]
+      latex.append(f"% {title}\n{tables.to_latex(table)}")
   paragraphs += [f"Missing: {message}." for message in missing]
   text = "\n\n".join(paragraphs)
   with file_errors(f"--workdir={root}: cannot write there"):
@@ -104,39 +97,18 @@ def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
       results.jsonl has no config.json beside it.
   """
   rows, configs = [], {}
+  for file in sorted(root.rglob("config.json")):
+    with file_errors(f"{file}: cannot be read"):
+      config = json.loads(file.read_text(encoding="utf-8"))
+    check(isinstance(config, dict), f"{file}: cannot be read (it is no config)")
+    configs[str(file.parent.relative_to(root))] = config
   for file in sorted(root.rglob("results.jsonl")):
     name = str(file.parent.relative_to(root))
     rows += [row | {"run": name} for row in records.read_results(file)]
     check(
-      file.with_name("config.json").exists(),
-      f"{file}: no config.json beside it says how it was made",
+      name in configs, f"{file}: no config.json beside it says how it was made"
     )
-  for file in sorted(root.rglob("config.json")):
-    with file_errors(f"{file}: cannot be read"):
-      config = json.loads(file.read_text(encoding="utf-8"))
-    try:
-      seeds_and_lengths(config)  # fails if the file is no config
-    except (AttributeError, TypeError) as error:
-      raise UsageError(f"{file}: cannot be read (it is no config)") from error
-    configs[str(file.parent.relative_to(root))] = config
   return rows, configs
-
-
-def is_of_other_model(config: dict) -> bool:
-  """Returns whether a run is that of a pretrained model whose card has a
-  certificate of another one."""
-  try:
-    model = config.get("pretrained")
-    card = pretrained.read(model)[0] if model else {}
-  except UsageError:  # it was moved, or replaced by what is no model
-    return False
-  return card.get("certificate") == pretrained.OTHER_MODEL
-
-
-def seeds_and_lengths(config: dict) -> tuple[set[int], set[int]]:
-  """Returns the seeds and the test lengths of a saved config."""
-  lengths = config.get("eval", {}).get("lengths", ())
-  return set(config.get("seeds", ())), set(lengths)
 
 
 def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
@@ -144,17 +116,20 @@ def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
   rows of exact match of all runs, and {run: config}."""
   messages = []
   for name, config in configs.items():
-    run_rows = [row for row in rows if row["run"] == name]
-    if not run_rows:
+    seeds_by_stage, measured = {}, set()
+    for row in rows:
+      if row["run"] == name:
+        seeds_by_stage.setdefault(row["stage"], set()).add(row["seed"])
+        measured.add(row["length"])
+    if not measured:
       messages.append(f"{name} has no results yet")
       continue
-    seeds, lengths = seeds_and_lengths(config)
-    gaps = {}
-    for stage in sorted({row["stage"] for row in run_rows}):
-      found = {row["seed"] for row in run_rows if row["stage"] == stage}
-      gaps[f"{name} ({stage}) lacks seeds"] = seeds - found
-    found = {row["length"] for row in run_rows}
-    gaps[f"{name} lacks lengths"] = lengths - found
+    gaps = {
+      f"{name} ({stage}) lacks seeds": set(config.get("seeds", ())) - seeds
+      for stage, seeds in sorted(seeds_by_stage.items())
+    }
+    asked = config.get("eval", {}).get("lengths", ())
+    gaps[f"{name} lacks lengths"] = set(asked) - measured
     messages += [
       f"{text} {', '.join(map(str, sorted(gap)))}"
       for text, gap in gaps.items()
@@ -175,14 +150,15 @@ def selected(
   Raises:
     UsageError: a flag names what was not measured.
   """
-  metrics = [metric] if metric else []
-  wanted = {"metric": metrics, "task": tasks, "length": lengths}
-  for field, values in wanted.items():
+  for flag, field, values in (
+    ("--metric", "metric", [metric] if metric else []),
+    ("--tasks", "task", tasks),
+    ("--lengths", "length", lengths),
+  ):
     known = {str(row[field]) for row in rows if row["metric"] in METRICS}
-    names = ", ".join(sorted(known, key=lambda x: (len(x), x)))
-    flag = f"--{field}{'' if field == 'metric' else 's'}"
     for value in values:
-      check(value in known, f"{flag}: no {value}; choose from {names}")
+      choices = sorted(known, key=lambda text: (len(text), text))
+      check_choice(flag, value, choices)
     rows = [
       row
       for row in rows
@@ -195,41 +171,40 @@ def with_varied_fields(
   rows: list[dict], configs: dict[str, dict]
 ) -> tuple[list[dict], dict[str, list[str]]]:
   """Returns rows that have the values of the config fields that were varied
-  between the runs of their task; and {task: [field]}.
+  between the runs of their task; and {task: [field]}, by the names of tasks.
 
   A field was varied if one of the runs overrides it and its value differs. It
   is a field of the rows, and not in their methods. The field "point" is the
   method with the values of these fields, also where they are the default.
   """
-  flat = {name: flatten_dict(x, sep=".") for name, x in configs.items()}
+  overrides = {
+    run: config.get("overrides", ()) for run, config in configs.items()
+  }
+  flat = {run: flatten_dict(x, sep=".") for run, x in configs.items()}
+  runs_by_task = {}
+  for row in rows:
+    runs_by_task.setdefault(row["task"], set()).add(row["run"])
   varied = {}
-  for task in {row["task"] for row in rows}:
-    runs = {row["run"] for row in rows if row["task"] == task}
-    names = {
-      text.partition("=")[0]
-      for run in runs
-      for text in configs[run].get("overrides", ())
-    }
+  for task, runs in sorted(runs_by_task.items()):
+    names = {text.partition("=")[0] for run in runs for text in overrides[run]}
     values = lambda name, runs=runs: {str(flat[run].get(name)) for run in runs}
     varied[task] = sorted(name for name in names if len(values(name)) > 1)
   labeled = []
   for row in rows:
-    overrides = configs[row["run"]].get("overrides", ())
-    base = row["method"].removesuffix(" ".join(["", *overrides]))
+    texts = overrides[row["run"]]
+    fields = {name: flat[row["run"]].get(name) for name in varied[row["task"]]}
+    # Numbers are axes of figures; all other values are text.
     fields = {
-      name: _plain(flat[row["run"]].get(name)) for name in varied[row["task"]]
+      name: value if type(value) in (int, float) else str(value)
+      for name, value in fields.items()
     }
-    others = [x for x in overrides if x.partition("=")[0] not in fields]
+    base = row["method"].removesuffix(" ".join(["", *texts]))
+    others = [text for text in texts if text.partition("=")[0] not in fields]
     method = " ".join([base, *others])
     values = [f"{name}={value}" for name, value in fields.items()]
     point = " ".join([method, *values])
     labeled.append(row | {"method": method, "point": point} | fields)
   return labeled, varied
-
-
-def _plain(value: object) -> object:
-  """Returns a config's value as a number or as text."""
-  return value if type(value) in (int, float) else str(value)
 
 
 def with_labels(
@@ -244,22 +219,11 @@ def with_labels(
     return rows
   with file_errors(f"{path}: cannot be read"):
     labels = json.loads(path.read_text(encoding="utf-8"))
-  texts = labels.values() if isinstance(labels, dict) else [labels]
-  check(
-    all(isinstance(text, str) for text in texts),
-    f'{path}: must be like {{"RUN": "label"}}',
-  )
+  check(isinstance(labels, dict), f'{path}: must be like {{"RUN": "label"}}')
   for name in labels:
-    check(
-      name in configs,
-      f"{path}: no run {name!r}; choose from {', '.join(configs)}",
-    )
-  return [
-    row | dict.fromkeys(("method", "point"), labels[row["run"]])
-    if row["run"] in labels
-    else row
-    for row in rows
-  ]
+    check_choice(f"{path}: run", name, configs)
+  labels = {run: {"method": x, "point": x} for run, x in labels.items()}
+  return [row | labels.get(row["run"], {}) for row in rows]
 
 
 def draw_by_field(
@@ -270,19 +234,20 @@ def draw_by_field(
 
   A curve joins the runs that differ in that number alone.
   """
-  paths = []
-  for task, fields in varied.items():
-    for field in fields:
-      by_test_set = {}
-      for row in of_metric(rows, "em"):
-        if row["task"] == task and figures.varied_by(row) == "length":
-          other = row["method"].replace(f" {field}={row[field]}", "")
-          by_test_set.setdefault(row["test_set"], []).append(
-            row | {"method": other}
-          )
-      for test_set, group in by_test_set.items():
-        if all(isinstance(row[field], int | float) for row in group):
-          path = folder / f"{task}_{test_set}_by_{field}.png"
-          title = f"{task}, test set: {test_set}"
-          paths.append(figures.by_field(group, path, title, field))
-  return paths
+  groups = {}
+  for row in of_metric(rows, "em"):
+    if figures.varied_by(row) == "length":
+      for field in varied[row["task"]]:
+        method = row["method"].replace(f" {field}={row[field]}", "")
+        place = row["task"], row["test_set"], field
+        groups.setdefault(place, []).append(row | {"method": method})
+  return [
+    figures.by_field(
+      group,
+      folder / f"{task}_{test_set}_by_{field}.png",
+      f"{task}, test set: {test_set}",
+      field,
+    )
+    for (task, test_set, field), group in groups.items()
+    if not any(isinstance(row[field], str) for row in group)
+  ]
