@@ -117,7 +117,7 @@ _CONNECT_TIMEOUT = flags.DEFINE_integer(
   lower_bound=1,
 )
 # Modes that write in the workdir, and end with a line of where the time went.
-WRITING_MODES = ("train", "abc", "evaluate", "calibrate", "certify", "probe")
+WRITING_MODES = "train abc evaluate calibrate certify probe bench".split()
 # Modes that --model is for.
 PRETRAINED_MODES = ("evaluate", "predict", "certify", "probe", "report")
 # Modes that --multihost is for.

@@ -468,8 +468,6 @@ class Probe(Section):
   causal_length: CountOrNone = 0
   # whether the best seed is trained again without each line of its bias
   retrain: bool = False
-  # activations that are saved for the inputs, like decoder_0.before_mlp
-  activations: tuple[str, ...] = ()
   # chunks of training between probes during training; 0 = none
   every: CountOrNone = 0
 
