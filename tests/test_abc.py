@@ -10,13 +10,13 @@ import pytest
 from command import TINY, changed, inside, refused, refuses
 
 import lengthgen_jax
+from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import RIGHT
 from lengthgen_jax.config import files
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import (
   abc,
-  attention_statistics,
   calibrate,
   finetune,
   run_figures,
@@ -292,7 +292,7 @@ def test_seed_that_did_not_interpolate_is_dropped_and_counted(
 def test_seed_without_a_line_is_dropped_by_name(
   whole, tmp_path, capsys, monkeypatch
 ):
-  select_lines, calls = attention_statistics.select_lines, []
+  select_lines, calls = calibration.select_lines, []
 
   def select_lines_of_second_seed(*arguments):
     """Keeps no line of the first seed."""
@@ -302,9 +302,7 @@ def test_seed_without_a_line_is_dropped_by_name(
       selection = selection._replace(keep=np.zeros_like(selection.keep))
     return lines, selection
 
-  monkeypatch.setattr(
-    attention_statistics, "select_lines", select_lines_of_second_seed
-  )
+  monkeypatch.setattr(calibration, "select_lines", select_lines_of_second_seed)
   config = files.saved_config(whole[0])
   run = runs.make_run(config, whole[0] / "interpolate")
   models = runs.load(run, "best")

@@ -12,8 +12,7 @@ import pytest
 from command import refuses
 from rows import CERTIFIED, PROVED, frontier, row, seeds
 
-from lengthgen_jax.pipelines import report
-from lengthgen_jax.results import figures, records
+from lengthgen_jax.results import figures, records, report
 
 ABC = {"method": "abc|x", "stage": "retrain", "config_hash": "abc0"}
 EDITS = [row(metric="edit", value=0.25 * s, seed=s, **ABC) for s in (0, 1)]

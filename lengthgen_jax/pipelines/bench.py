@@ -130,8 +130,11 @@ def training_steps(
       for step_spec in experiment.step_specs:
         # The cycle stands for the step: which examples are drawn does not
         # change the time.
-        args = spec, step_spec, *learned, 0, index, scaffold
-        learned = loop.train_step(*args)[:2]
+        params, opt_state = learned
+        params, opt_state, _ = loop.train_step(
+          spec, step_spec, params, opt_state, 0, index, scaffold
+        )
+        learned = params, opt_state
       return learned
 
     return jax.lax.fori_loop(0, cycles, train_cycle, learned)

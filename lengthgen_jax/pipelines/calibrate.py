@@ -166,7 +166,7 @@ def write_bias(
     )
     selections = {}
     for site, means in attention.items():
-      candidates[site], selections[site] = attention_statistics.select_lines(
+      candidates[site], selections[site] = calibration.select_lines(
         section, experiment.task, means, site
       )
       _print_lines(section, model, site, candidates[site], selections[site])

@@ -16,7 +16,6 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import certify, runs, workdir
 from lengthgen_jax.proofs.search import Search
 from lengthgen_jax.results import records
-from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop
 
 
@@ -38,16 +37,6 @@ def check_config(config: ConfigDict, prefix: str = "") -> None:
     checkpoint in ("last", "best"),
     f"eval.checkpoint={checkpoint!r}: rounds of finetuning count steps of their"
     " own; choose last or best, or finetune.rounds=0",
-  )
-  batch_size, share = config.train.batch_size, config.finetune.share
-  count = batch_size  # of the main task's examples
-  if config.mixing.kind == "weighted":
-    weights = config.mixing.weights or (1.0,) * (1 + len(config.hints))
-    count = dataset.split(batch_size, weights)[0]
-  check(
-    int(share * count),
-    f"finetune.share={share}: no example of the main task's {count} in"
-    f" {prefix}train.batch_size={batch_size}; choose a larger share",
   )
   check(
     data.width != "fixed" or data.fixed_width - 1 <= data.train_length,

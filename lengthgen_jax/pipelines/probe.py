@@ -12,6 +12,7 @@ import html
 import pathlib
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import jax
 import numpy as np
@@ -27,9 +28,13 @@ from lengthgen_jax.pipelines import (
   runs,
   workdir,
 )
-from lengthgen_jax.pipelines.training_probes import observations
+from lengthgen_jax.pipelines.attention_statistics import strongest_lines
 from lengthgen_jax.probes import figures, interventions
-from lengthgen_jax.probes.activations import Mean, Observation
+from lengthgen_jax.probes.activations import (
+  Mean,
+  Observation,
+  observations,
+)
 from lengthgen_jax.probes.figures import FigureData, tokens_of
 from lengthgen_jax.probes.registry import LINES, PROBES, Probe, measure, select
 from lengthgen_jax.probes.tables import summary
@@ -183,7 +188,9 @@ def _rows(
       section.samples,
       seed=config.eval.seed,
       exact=not by_length,
-      calibration=config.calibration,
+      scored_lines=partial(
+        strongest_lines, config.calibration, model, section.samples
+      ),
     )
     conditions = _conditions(stage, model, length)
     for name, means in measure(selected, batches).items():

@@ -177,7 +177,7 @@ def draw_batch(
   width_index = step // spec.steps_per_cycle  # every cycle has the next width
   batch = experiment.sample(data_key, head, part, width_index)
   if replay is not None and index == 0:
-    count = int(spec.train.replay_share * part.count)
+    count = max(int(spec.train.replay_share * part.count), 1)
     replay_key = jax.random.fold_in(data_key, count)
     batch = experiment.data[0].with_replay(
       batch, replay, replay_key, count, width_index
