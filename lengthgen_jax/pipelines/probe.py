@@ -24,7 +24,6 @@ from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.pipelines import (
   evaluate,
-  run_figures,
   runs,
   workdir,
 )
@@ -215,7 +214,7 @@ def _labels(section: ConfigDict, model: Model) -> dict[str, list[str]]:
   "outputs", and of the "source" if there is one, of interventions' inputs."""
   length = _causal_length(section, model)
   batch = next(observations(model, length, section.samples)).batch
-  by_site = run_figures.labels_by_site(model.experiment.task, batch)
+  by_site = figures.labels_by_site(model.experiment.task, batch)
   rows = by_site["self"].rows
   labels = {
     "inputs": by_site["self"].keys,

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from lengthgen_jax.coordinates import Coordinates
@@ -18,6 +19,7 @@ from lengthgen_jax.drawing import (
   plt,
   save,
 )
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.probes.activations import RESIDUALS, Observation
 from lengthgen_jax.probes.registry import (
@@ -34,6 +36,7 @@ from lengthgen_jax.probes.tables import (
   select_rows,
   values_by_length,
 )
+from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Ids, Task
 
 ROWS_PER_PAGE = 12  # of projections
@@ -105,6 +108,24 @@ def position_labels(
       labels[i] = f"{chr(ord('a') + digit[0])}{digit[1] + 1}"
     elif digit:
       labels[i] = f"x{left.sum() + 1}"
+  return labels
+
+
+class Labels(NamedTuple):
+  """Labels name each row and key of an attention site."""
+
+  rows: list[str]
+  keys: list[str]
+
+
+def labels_by_site(task: Task, batch: Batch) -> dict[str, Labels]:
+  """Returns the labels of the rows and keys of a batch's first example, at each
+  attention site of the decoder."""
+  label = lambda at, ids: position_labels(task, at, np.asarray(ids)[0])
+  rows = label(batch.rows, batch.target)
+  labels = {"self": Labels(rows, label(batch.keys, batch.inputs))}
+  if batch.source_keys is not None:
+    labels["cross"] = Labels(rows, label(batch.source_keys, batch.source))
   return labels
 
 
@@ -200,6 +221,28 @@ def attention(data: FigureData) -> Named:
   for prefix, text, observation in data.named_inputs():
     for site, figure in attention_on(observation, text):
       yield f"{prefix}attention_{site}", figure
+
+
+def draw_biases(
+  model: Model, batch: Batch, folder: pathlib.Path
+) -> list[pathlib.Path]:
+  """Draws the bias of a model's scaffold at the rows and keys of a batch;
+  returns the path of a figure for each decoder site with a bias."""
+  biases = jax.jit(model.experiment.site_inputs)(model.scaffold, batch).biases
+  return [
+    save(
+      matrices(
+        np.asarray(biases[site].values)[:, 0],
+        f"{site}-attention bias, seed {model.seed} (white: closed)",
+        labels.keys,
+        labels.rows,
+        label="bias",
+      ),
+      folder / f"bias_{site}.png",
+    )
+    for site, labels in labels_by_site(model.experiment.task, batch).items()
+    if site in model.scaffold
+  ]
 
 
 def attention_on(
