@@ -211,7 +211,7 @@ def test_certifying_again_keeps_rows_and_names_other_parameters(
   certificates = json.loads(path.read_text())
   # As if they had been right, and trained since.
   for certificate in certificates.values():
-    certificate.update(checksum="0", value=1)
+    certificate.update(checksum="0", outcome=1)
   path.write_text(json.dumps(certificates))
   rows = [
     row | {"value": 1} if row["metric"] == "certified" else row

@@ -51,7 +51,7 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
     if not is_valid(result, config, model):
       result = new_certificate(config, model)
     pruned = prune.without_closed(config.prune, model, result)
-    asked = result["value"] == 1 and config.certify.second_opinion
+    asked = result["outcome"] == 1 and config.certify.second_opinion
     if asked and "second_opinion" not in result:
       result["second_opinion"] = second_opinion(config, pruned, result)
     certificates[seed] = result
@@ -75,7 +75,7 @@ def is_valid(previous: dict, config: ConfigDict, model: Model) -> bool:
   pruned = prune.without_closed(config.prune, model, previous)
   return (
     previous.get("checksum") == pruned.checksum
-    and previous["value"] is not None
+    and previous["outcome"] is not None
     and prune.is_pruned_as_asked(config.prune, previous)
     and (previous["complete"] or not config.certify.exhaustive)
   )
@@ -109,7 +109,7 @@ def certificate_of(model: Model, verdict: str) -> dict[str, Any]:
   """Returns the certificate of a model of which nothing was tried, with all
   fields that certificates have."""
   return {
-    "value": None,  # 1: right, 0: wrong
+    "outcome": None,  # 1: right, 0: wrong
     "verdict": verdict,
     "contexts": 0,
     "complete": True,  # whether all contexts were tried
@@ -145,28 +145,28 @@ def certify_model(config: ConfigDict, model: Model) -> dict[str, Any]:
   result = certificate_of(model, f"not proved: {details}") | proof
   if verdict == "proved":
     text = f"right for every length: {details}"
-    return result | {"value": 1, "verdict": text}
+    return result | {"outcome": 1, "verdict": text}
   if verdict == "refused":
     return result | {"complete": False}
   search = Search(model, *exported_model)
-  failures = search.find_wrong(np.random.default_rng(0), section.exhaustive)
+  findings = search.find_wrong(np.random.default_rng(0), section.exhaustive)
   result |= {
-    "contexts": failures.contexts,
+    "contexts": findings.contexts,
     "complete": bool(section.exhaustive),
-    "margin": failures.margin,
-    "counterexamples": failures.counterexamples,
-    "training_inputs": {"failing": failures.failing, "thin": failures.thin},
+    "margin": findings.margin,
+    "counterexamples": findings.counterexamples,
+    "training_inputs": {"failing": findings.failing, "thin": findings.thin},
   }
-  if not failures.counterexamples:
+  if not findings.counterexamples:
     text = f"not proved: {text}; no input is known to fail"
     return result | {"verdict": text}
   first = "" if section.exhaustive else "the first "
-  shortest = ", ".join(failures.counterexamples[:3])
+  shortest = ", ".join(findings.counterexamples[:3])
   text = (
-    f"wrong in {failures.wrong:,} of {first}{failures.contexts:,} contexts, the"
-    f" shortest: {shortest}; smallest margin {failures.margin:.3g}"
+    f"wrong in {findings.wrong:,} of {first}{findings.contexts:,} contexts, the"
+    f" shortest: {shortest}; smallest margin {findings.margin:.3g}"
   )
-  return result | {"value": 0, "verdict": text}
+  return result | {"outcome": 0, "verdict": text}
 
 
 def second_opinion(

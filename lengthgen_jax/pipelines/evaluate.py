@@ -210,7 +210,7 @@ def certified_row(
   return (
     row_conditions(stage, model)
     | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
-    | {"metric": "certified", "value": certificate["value"]}
+    | {"metric": "certified", "value": certificate["outcome"]}
     | {"n": certificate["contexts"], "reason": certificate["verdict"]}
     | {name: certificate[name] for name in ("margin", "rounding")}
   )

@@ -134,7 +134,7 @@ def choose(
   margins = {
     seed: certificate["margin"]
     for seed, certificate in certificates.items()
-    if certificate["value"] == 1
+    if certificate["outcome"] == 1
   }
   if margins:
     return by_seed[max(margins, key=margins.__getitem__)]

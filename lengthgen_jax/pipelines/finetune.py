@@ -101,7 +101,7 @@ def _inputs(
   inputs = {}
   for model in stage.models:
     certificate = certificates[str(model.seed)]
-    if certificate["value"] != 0 or _is_hopeless(stage.config, model):
+    if certificate["outcome"] != 0 or _is_hopeless(stage.config, model):
       continue
     if certificate["training_inputs"]["failing"]:
       inputs[str(model.seed)] = certificate["training_inputs"]

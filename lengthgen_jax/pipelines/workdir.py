@@ -164,7 +164,8 @@ def bias_path(workdir: pathlib.Path) -> pathlib.Path:
 
 
 def read_certificates(workdir: pathlib.Path) -> dict[str, dict]:
-  """Returns {str(seed): certificate}, {} if nothing was certified.
+  """Returns {str(seed): certificate}, {} if nothing was certified; those of
+  before 0.3, which say "value" in place of "outcome", do not count.
 
   Raises:
     UsageError: the file cannot be read.
@@ -173,7 +174,8 @@ def read_certificates(workdir: pathlib.Path) -> dict[str, dict]:
   if not path.exists():
     return {}
   with file_errors(f"{path}: cannot be read"):
-    return json.loads(path.read_text(encoding="utf-8"))
+    certificates = json.loads(path.read_text(encoding="utf-8"))
+  return {seed: x for seed, x in certificates.items() if "outcome" in x}
 
 
 # What was trained there.

@@ -36,7 +36,7 @@ class Input(NamedTuple):
   lengths: list[int]  # of each operand
 
 
-class Found(NamedTuple):
+class Findings(NamedTuple):
   """What a search found in the contexts of a model."""
 
   contexts: int  # how many were evaluated
@@ -71,7 +71,7 @@ class Search:
       for codes in self.contexts.batches([*plans]):
         yield nodes, codes
 
-  def find_wrong(self, rng: np.random.Generator, exhaustive: bool) -> Found:
+  def find_wrong(self, rng: np.random.Generator, exhaustive: bool) -> Findings:
     """Looks for contexts that fail, and for inputs on which the program is
     wrong because of them; unless `exhaustive`, in no receptive field after one
     with failing contexts. `rng` chooses the rest of the inputs."""
@@ -103,7 +103,7 @@ class Search:
       for some in (repeated, thin if fails else [])
     ]
     shortest = sorted(texts, key=lambda text: (len(text), text))
-    return Found(contexts, wrong, float(smallest), shortest, *to_train)
+    return Findings(contexts, wrong, float(smallest), shortest, *to_train)
 
   def second_opinion(self, rng: np.random.Generator, limit: int) -> dict:
     """Tries the program on whole inputs that together have all contexts, or
@@ -143,8 +143,8 @@ class Search:
       same = np.flatnonzero(np.diff(seen[order]) == 0)
       if len(same):
         pair = codes[order[same[0] : same[0] + 2]]
-        found = self.draw(nodes, pair, np.random.default_rng(0))
-        texts = [self.text(x) if x else "a longer input" for x in found]
+        inputs = self.draw(nodes, pair, np.random.default_rng(0))
+        texts = [self.text(x) if x else "a longer input" for x in inputs]
         return names, texts
     return None
 
@@ -168,8 +168,8 @@ class Search:
         result[part] = self.model.margins(batch)[: len(part)]
     return result
 
-  def text(self, found: Input) -> str:
-    items, lengths = found
+  def text(self, typed: Input) -> str:
+    items, lengths = typed
     if not self.checked.task.is_grid:
       return self.model.experiment.task.input_text(items, lengths[0])
     numbers = zip(items, lengths, strict=True)
@@ -179,14 +179,14 @@ class Search:
 
   def inputs(
     self,
-    found: list[tuple],
+    contexts: list[tuple],
     rng: np.random.Generator,
     as_in_training: bool = False,
   ) -> list[Input]:
     """Returns inputs of each (margin, code, receptive field), where `draw`
     finds one."""
     by_field = {}
-    for _, code, nodes in found:
+    for _, code, nodes in contexts:
       by_field.setdefault(nodes, []).append(code)
     drawn = (
       self.draw(nodes, np.array(codes), rng, as_in_training)
@@ -216,8 +216,8 @@ class Search:
     for row_class, names in rows:
       todo = [i for i, x in enumerate(inputs) if x is None]
       if todo:
-        found = find(row_class, names, codes[todo], rng, as_in_training)
-        for i, x in zip(todo, found, strict=True):
+        drawn = find(row_class, names, codes[todo], rng, as_in_training)
+        for i, x in zip(todo, drawn, strict=True):
           inputs[i] = x
     return inputs
 
@@ -229,8 +229,8 @@ class Search:
       more = x + k * period * (x >= limit), y + k * period * (y >= limit)
       if more != (x, y):
         row_class = (*more, *grid)
-        found, names = checker.receptive_field_of(self.checked, row_class)
-        assert found == nodes, "a row class stands for others than it should"
+        field, names = checker.receptive_field_of(self.checked, row_class)
+        assert field == nodes, "a row class stands for others than it should"
         yield row_class, names
 
   def _sequences(
@@ -251,7 +251,7 @@ class Search:
       items[:, long, 0] = shorts
     lengths = [length] * task.num_operands
     pairs = zip(items, is_found, strict=True)
-    return [Input(x, lengths) if found else None for x, found in pairs]
+    return [Input(x, lengths) if is_found else None for x, is_found in pairs]
 
   def _walk(self, row_class, names, codes, rng):
     """Walks through the transducer along the tokens of contexts; returns the
@@ -293,8 +293,8 @@ class Search:
     symbols, shorts, is_found = self._walk(row_class, names, codes, rng)
     n, inputs = x + y, []
     to_number = lambda digits: int("".join(map(str, digits[::-1].tolist())))
-    for columns, b, found in zip(symbols, shorts, is_found, strict=True):
-      if not found:
+    for columns, b, has_input in zip(symbols, shorts, is_found, strict=True):
+      if not has_input:
         inputs.append(None)
         continue
       a, total = to_number(columns[1:-1, 0]), to_number(columns[:-1, 1])
