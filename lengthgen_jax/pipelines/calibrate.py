@@ -105,21 +105,17 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   """
   models = runs.load(run, "best")
   threshold = config.abc.min_exact_match
-  interpolating = []
+  sound = [model for model in models if not model.diverged]
+  interpolating = [model for model in sound if model.em >= threshold]
   for model in models:
-    if model.em >= threshold and not model.diverged:
-      interpolating.append(model)
-    else:
+    if model not in interpolating:
       reason = "diverged" if model.diverged else "did not interpolate"
       runs.print_note(
         f"seed {model.seed} {reason} (EM {100 * model.em:.1f} %,"
         f" abc.min_exact_match={threshold}); dropped"
       )
-  check(
-    not all(model.diverged for model in models),
-    "all seeds diverged: lower train.learning_rate",
-  )
-  best_exact_match = max(model.em for model in models if not model.diverged)
+  check(sound, "all seeds diverged: lower train.learning_rate")
+  best_exact_match = max(model.em for model in sound)
   check(
     interpolating,
     "no seed interpolated: the best validation EM is"
