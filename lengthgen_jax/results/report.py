@@ -83,17 +83,18 @@ def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
       results.jsonl has no config.json beside it.
   """
   rows, configs = [], {}
+  for file in sorted(root.rglob("results.jsonl")):
+    name = str(file.parent.relative_to(root))
+    rows += [row | {"run": name} for row in records.read_results(file)]
+    check(
+      file.with_name("config.json").exists(),
+      f"{file}: no config.json beside it says how it was made",
+    )
   for file in sorted(root.rglob("config.json")):
     with file_errors(f"{file}: cannot be read"):
       config = json.loads(file.read_text(encoding="utf-8"))
     check(isinstance(config, dict), f"{file}: cannot be read (it is no config)")
     configs[str(file.parent.relative_to(root))] = config
-  for file in sorted(root.rglob("results.jsonl")):
-    name = str(file.parent.relative_to(root))
-    rows += [row | {"run": name} for row in records.read_results(file)]
-    check(
-      name in configs, f"{file}: no config.json beside it says how it was made"
-    )
   return rows, configs
 
 
