@@ -40,7 +40,7 @@ def planted(model, value=-8.0):
   fields["valid"][..., index] = False
   fields["valid"][layer, 0, index] = True
   fields["intercept"][layer, 0, index] = 1
-  fields["outcome"][layer, 0, index] = value
+  fields["value"][layer, 0, index] = value
   scaffold = model.scaffold | {"cross": type(lines)(**fields)}
   entry = Entry("cross", layer, 0, index)
   return dataclasses.replace(model, scaffold=scaffold), entry
@@ -73,13 +73,18 @@ def test_a_superfluous_line_is_closed_and_the_proof_is_the_small_one(
     KEEP_MARGIN,
     model,
     lambda model: proof(successor, model),
+    lambda model: certify.count_contexts(successor.config, model),
   )
   assert pruned["outcome"] == 1 and pruned["contexts"] == small["contexts"]
   record = pruned["pruning"]
   equation = "a: right-1·row = 1"
   assert record["closed"] == [[*entry, equation]]
+  assert record["contexts"] == [f"{x['contexts']:,}" for x in (large, small)]
+  before, after = record["margins"]
+  assert after >= 0.9 * before > 0
   lines = f"closed 1 of {record['lines']} lines that nothing needs"
-  assert f"seed {model.seed}: {lines}" in capsys.readouterr().err
+  cases = f"{large['contexts']:,} → {small['contexts']:,} contexts"
+  assert f"seed {model.seed}: {lines}: {cases}" in capsys.readouterr().err
   # The certificate is enough to prune the model again.
   again = prune.without_closed(KEEP_MARGIN, model, pruned)
   jax.tree.map(
@@ -98,7 +103,7 @@ def test_a_superfluous_line_is_closed_and_the_proof_is_the_small_one(
   assert prune.is_pruned_as_asked(KEEP_MARGIN, pruned)
   assert not prune.is_pruned_as_asked(KEEP_RIGHT, pruned)
   assert not prune.is_pruned_as_asked(off, pruned)
-  kept = prune.certify_pruned(off, model, lambda model: {"of": model})
+  kept = prune.certify_pruned(off, model, lambda model: {"of": model}, str)
   assert kept == {"of": model}
 
 
@@ -128,7 +133,7 @@ def test_what_a_certificate_finds_needed_is_open_again(
   model, entry = planted(successor.model)
   one = lambda *_: prune._typed(successor.model, ["120"])
   monkeypatch.setattr(prune, "_held_out", one)
-  _, closed = prune._prune(KEEP_RIGHT, model, [], keep_all=False)
+  closed, _ = prune._prune(KEEP_RIGHT, model, [], keep_all=False)
   assert entry in closed
   assert wrong_inputs(prune._without(model, closed))
   certify_below_1000 = lambda model: {
@@ -137,7 +142,7 @@ def test_what_a_certificate_finds_needed_is_open_again(
     "contexts": 7,
     "step": model.step,
   }
-  result = prune.certify_pruned(KEEP_RIGHT, model, certify_below_1000)
+  result = prune.certify_pruned(KEEP_RIGHT, model, certify_below_1000, str)
   assert result["outcome"] == 1
   still_closed = [Entry(*x[:4]) for x in result["pruning"]["closed"]]
   assert entry in still_closed and len(still_closed) < len(closed)
@@ -154,7 +159,7 @@ def test_a_wrong_model_is_not_pruned(successor, capsys):
     certified.append(len(pruning.entries(model.scaffold, DEPTHS)))
     return {"outcome": 0, "counterexamples": ["1"], "contexts": 7, "step": 0}
 
-  result = prune.certify_pruned(KEEP_RIGHT, model, fails)
+  result = prune.certify_pruned(KEEP_RIGHT, model, fails, str)
   assert result["pruning"]["closed"] == [] and result["outcome"] == 0
   assert certified == [result["pruning"]["lines"]]
   assert "wrong with all lines" in capsys.readouterr().err

@@ -223,6 +223,7 @@ def _print_lines(
   """Prints a note for every head: its kept lines or, for a head without any,
   what becomes of it (calibration.empty_heads), and its best score."""
   unit = {"zscore": "z", "mass": "times random"}[section.rule]
+  kappa = "kappa_self" if site == "self" else "kappa"
   segments = model.experiment.site_segments[site]
   for layer, head in np.ndindex(selection.keep.shape[:2]):
     _, strength, score, is_long, keep = (
@@ -236,7 +237,11 @@ def _print_lines(
     )
     if not text:
       best = score[is_long].max(initial=-np.inf)
-      text = f"no line, {section.empty_heads}; the best has {unit} {best:.1f}"
+      text = f"{section.empty_heads}: the best {unit} is {best:.1f}"
+      if best > section[kappa]:
+        text += ", but calibration.reach or min_share rules its line out"
+      else:
+        text += f", not above calibration.{kappa}={section[kappa]}"
     runs.print_note(
       f"seed {model.seed} {site} layer {layer} head {head}: {text}"
     )

@@ -25,6 +25,7 @@ from lengthgen_jax.proofs import checker, table
 from lengthgen_jax.proofs.search import Search
 from lengthgen_jax.results import records
 
+MANY_CONTEXTS = 5_000_000  # no more are counted
 OPINION_CONTEXTS = 30_000  # that the program is tried on, at most
 
 
@@ -89,7 +90,10 @@ def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
   except (UsageError, ValueError, LookupError, TypeError) as reason:
     return certificate_of(model, f"not proved: {reason}")
   return prune.certify_pruned(
-    config.prune, model, lambda pruned: certify_model(config, pruned)
+    config.prune,
+    model,
+    lambda pruned: certify_model(config, pruned),
+    lambda full: count_contexts(config, full),
   )
 
 
@@ -167,6 +171,19 @@ def certify_model(config: ConfigDict, model: Model) -> dict[str, Any]:
     f" shortest: {shortest}; smallest margin {findings.margin:.3g}"
   )
   return result | {"outcome": 0, "verdict": text}
+
+
+def count_contexts(config: ConfigDict, model: Model) -> str:
+  """Returns how many contexts a model has, in words if they are too many."""
+  try:
+    search, count = Search(model, *exported(config, model)), 0
+  except ValueError:  # a row sees more tokens than a code holds
+    return "too many"
+  for _, codes in search.batches():
+    count += len(codes)
+    if count > MANY_CONTEXTS:
+      return f"more than {MANY_CONTEXTS:,}"
+  return f"{count:,}"
 
 
 def second_opinion(

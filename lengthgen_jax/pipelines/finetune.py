@@ -113,20 +113,36 @@ def _inputs(
   return inputs
 
 
+# Models that no training can mend.
+
+
 def _is_hopeless(config: ConfigDict, model: Model) -> bool:
   """Returns whether some row of a wrong model cannot tell two inputs apart that
-  it must answer differently, so that no training mends it; a note names them.
-  """
+  it must answer differently; a note says what the row sees."""
   alike = Search(model, *certify.exported(config, model)).lookalikes()
   if alike is None:
     return False
+  (*seen, target), texts = alike
   advice = "add a line to bias.file"
   if config.bias.kind == "window":
     advice = "raise bias.window"
   elif config.method.startswith("abc"):
     advice = "lower calibration.kappa or calibration.kappa_self"
   runs.print_note(
-    f"seed {model.seed} is not finetuned: a row that must say different tokens"
-    f" sees the same of {' and of '.join(alike[1])}: {advice}"
+    f"seed {model.seed} is not finetuned: the row that must say"
+    f" {name_of(target)} cannot tell {' and '.join(texts)} apart, because it"
+    f" sees {', '.join(map(name_of, seen)) or 'nothing'} alone: {advice}"
   )
   return True
+
+
+def name_of(variable: tuple | int) -> str:
+  """Returns a variable of the checker in words, like "a3" for the digit of a in
+  column 3; "y" is the output."""
+  if isinstance(variable, int):
+    return "the end token"
+  kind, *place = variable
+  if kind == "out":
+    return f"y{','.join(map(str, place))}"
+  operand, column = place
+  return f"{'abs'[operand]}{column}"

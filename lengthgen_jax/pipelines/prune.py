@@ -56,26 +56,30 @@ def is_pruned_as_asked(section: ConfigDict, previous: dict) -> bool:
 
 
 def certify_pruned(
-  section: ConfigDict, model: Model, certify: Callable[[Model], dict]
+  section: ConfigDict,
+  model: Model,
+  certify: Callable[[Model], dict],
+  count: Callable[[Model], str],
 ) -> dict:
   """Returns the certificate of a model without the lines that it does not need,
   with the field RECORD if section.enabled is set.
 
-  Notes say how many lines are closed; that a model that is wrong with all its
-  lines is not pruned; or that the certificate found a model wrong without some
-  lines, which are open again.
+  Notes say how many lines are closed, and how many contexts that saves; that a
+  model that is wrong with all its lines is not pruned; or that the certificate
+  found a model wrong without some lines, which are open again.
 
   Args:
     section: config.prune.
     model: the model with all lines.
     certify: function of a model that returns its certificate.
+    count: function of a model that says how many contexts it has.
   """
   if not section.enabled:
     return certify(model)
   note = lambda text: runs.print_note(f"seed {model.seed}: {text}")
   texts, is_refuted = [], False
   while True:
-    smallest, closed = _prune(section, model, texts, keep_all=is_refuted)
+    closed, margins = _prune(section, model, texts, keep_all=is_refuted)
     result = certify(_without(model, closed))
     if not closed or result["outcome"] != 0:
       break
@@ -86,20 +90,29 @@ def certify_pruned(
       " again"
     )
     texts, is_refuted = texts + wrong, not wrong
-  num_lines = len(pruning.entries(model.scaffold, depths(model.experiment)))
-  if smallest > 0:
-    note(f"closed {len(closed)} of {num_lines} lines that nothing needs")
-  else:
-    note("wrong with all lines, so that none is closed")
   names = model.experiment.site_segments
   describe = lambda entry: pruning.line(model.scaffold, entry).describe(
     names[entry.site]
   )
+  num_lines = len(pruning.entries(model.scaffold, depths(model.experiment)))
+  after = f"{result['contexts']:,}" if result["contexts"] else "too many"
+  before = count(model) if closed else after
+  if closed:
+    note(
+      f"closed {len(closed)} of {num_lines} lines that nothing needs:"
+      f" {before} → {after} contexts"
+    )
+  elif not margins[0] > 0:
+    note("wrong with all lines, so that none is closed")
   record = {
     "margin_share": section.margin_share,
     "lines": num_lines,
     # The site, layer, head and number of each line, and its equation.
     "closed": [[*entry, describe(entry)] for entry in closed],
+    # Before and after: the smallest margin on held-out examples, and how many
+    # contexts there are.
+    "margins": margins,
+    "contexts": [before, after],
   }
   return result | {RECORD: record}
 
@@ -122,23 +135,25 @@ def _without(model: Model, closed: Sequence[Entry]) -> Model:
 @stopwatch.phase("pruning")
 def _prune(
   section: ConfigDict, model: Model, texts: Sequence[str], keep_all: bool
-) -> tuple[float, list[Entry]]:
-  """Returns the smallest margin with all lines on held-out examples and
-  `texts`, and the lines that a model does not need, none if `keep_all`."""
+) -> tuple[list[Entry], tuple[float, float]]:
+  """Returns the lines that a model does not need, none if `keep_all`, and the
+  smallest margin with all lines and without these, on held-out examples and
+  `texts`."""
   batches = [*_typed(model, texts), *_held_out(model.experiment, model.seed)]
   smallest_in = lambda model: (
     float(model.margins(batch).min()) for batch in batches
   )
   smallest = min(smallest_in(model))
   if keep_all or not smallest > 0:
-    return smallest, []
+    return [], (smallest, smallest)
   limit = section.margin_share * smallest
 
   def is_as_good(closed: list[Entry]) -> bool:
     margins = smallest_in(_without(model, closed))
     return all(margin > 0 and margin >= limit for margin in margins)
 
-  return smallest, pruning.prune(paths(model), is_as_good)
+  closed = pruning.prune(paths(model), is_as_good)
+  return closed, (smallest, min(smallest_in(_without(model, closed))))
 
 
 def _held_out(experiment: Experiment, seed: int) -> Iterator[packing.Batch]:
