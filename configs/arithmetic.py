@@ -90,7 +90,7 @@ ABC_BY_TASK = {
   "successor": {
     # Carries are rare, so the line to the digit that causes one is faint. What
     # a low threshold lets in beside it, pruning closes.
-    "calibration.kappa": 0.9,
+    "calibration.kappa": 0.5,
     # A single head may attend to both digits that matter: sharp attention would
     # drop one of them, and no gradient would bring it back.
     "retrain.train.weight_decay": 1.0,

@@ -40,8 +40,10 @@ from lengthgen_jax.errors import (  # noqa: E402
   check,
   file_errors,
 )
-from lengthgen_jax.pipelines.training_probes import observations  # noqa: E402
-from lengthgen_jax.probes.activations import Observation  # noqa: E402
+from lengthgen_jax.probes.activations import (  # noqa: E402
+  Observation,
+  observations,
+)
 from lengthgen_jax.probes.registry import SORTING  # noqa: E402
 
 LAST, BEFORE = 0, 1  # copies left at the two rows that are compared

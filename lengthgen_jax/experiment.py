@@ -73,7 +73,7 @@ class Experiment:
     return self.data[0].task
 
   @property
-  def heads(self) -> tuple[str, ...]:
+  def output_heads(self) -> tuple[str, ...]:
     """The names of the output heads, which are those of their tasks."""
     return tuple(data_set.task.name for data_set in self.data)
 
@@ -199,7 +199,7 @@ class Experiment:
     """Draws a batch of a head's task: one part of a gradient step, or of a
     validation if `held_out`. `width_index` counts modulo the number of widths.
     """
-    index = self.heads.index(head)
+    index = self.output_heads.index(head)
     key = jax.random.fold_in(jax.random.fold_in(key, index), part.bucket)
     return self.data[index].sample(
       key, part.count, part.bucket, width_index, held_out
@@ -383,5 +383,7 @@ class Experiment:
     layers of other heads."""
     trained = {share.head for share in step_spec}
     return {
-      f"logits_dense_{head}" for head in self.heads if head not in trained
+      f"logits_dense_{head}"
+      for head in self.output_heads
+      if head not in trained
     }

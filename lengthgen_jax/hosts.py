@@ -53,18 +53,14 @@ def any_host(flag: bool) -> bool:
 
 
 def connect(
-  coordinator: str | None,
-  processes: int | None,
-  process: int | None,
-  timeout: int,
+  coordinator: str | None, processes: int | None, process: int | None
 ) -> None:
   """Makes this process one of several; the standard output of all but the first
   is discarded.
 
   `coordinator` is HOST:PORT of the first process, and `process` the index of
   this one, from 0; with the number of processes they are None where a TPU slice
-  or SLURM knows them. After `timeout` seconds without the others JAX ends the
-  program.
+  or SLURM knows them. After 300 seconds without the others JAX ends all.
   """
   if (coordinator, processes, process) != (None, None, None):
     if coordinator is None or processes is None or process is None:
@@ -87,9 +83,7 @@ def connect(
   # The preemption service would keep SIGTERM to itself.
   jax.config.update("jax_enable_preemption_service", False)
   try:
-    jax.distributed.initialize(
-      coordinator, processes, process, initialization_timeout=timeout
-    )
+    jax.distributed.initialize(coordinator, processes, process)
   except (RuntimeError, ValueError) as error:
     raise UsageError(
       f"--multihost, --coordinator={coordinator}: {one_line(error)} (where no"

@@ -17,7 +17,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from absl import app, flags, logging
 from ml_collections import ConfigDict
@@ -32,23 +32,60 @@ from lengthgen_jax.errors import (
   workdir_path,
 )
 
-# Each mode is a module of pipelines/. It is imported when it is run, so that
-# --help does not wait for JAX.
+
+class Mode(NamedTuple):
+  """A mode is a module of pipelines/, which is imported when it is run, so that
+  --help does not wait for JAX."""
+
+  text: str  # what it does
+  # it writes in the workdir, and ends with a line of where the time went
+  writes: bool = False
+  takes_model: bool = False  # --model is for it
+  takes_hosts: bool = False  # --multihost is for it
+  flags: tuple[str, ...] = ()  # which are for it alone
+
+
 MODES = {
-  "train": "train, then evaluate",
-  "abc": "interpolate, calibrate, retrain, prune, certify, evaluate",
-  "evaluate": "test a trained workdir",
-  "predict": "answer the inputs on standard input, one a line",
-  "calibrate": "write the bias that a trained workdir's attention shows",
-  "certify": "prove that a trained workdir is right at every length, or find"
-  " inputs where it is not",
-  "probe": "look inside a trained workdir: attention, projections, what is"
-  " necessary; rows and figures",
-  "bench": "time this program on this device",
-  "report": "tables, figures and a page of all results below --workdir",
-  "config": "print all fields of both stages",
-  "models": "list the trained models that come with the package",
-  "export": "write a trained model of a workdir to --export_to",
+  "train": Mode("train, then evaluate", writes=True, takes_hosts=True),
+  "abc": Mode(
+    "interpolate, calibrate, retrain, prune, certify, evaluate",
+    writes=True,
+    takes_hosts=True,
+  ),
+  "evaluate": Mode("test a trained workdir", True, True, True),
+  "predict": Mode(
+    "answer the inputs on standard input, one a line",
+    takes_model=True,
+    flags=("input",),
+  ),
+  "calibrate": Mode(
+    "write the bias that a trained workdir's attention shows",
+    writes=True,
+    takes_hosts=True,
+  ),
+  "certify": Mode(
+    "prove that a trained workdir is right at every length, or find inputs"
+    " where it is not",
+    *(True, True, True),
+  ),
+  "probe": Mode(
+    "look inside a trained workdir: attention, projections, what is necessary;"
+    " rows and figures",
+    writes=True,
+    takes_model=True,
+  ),
+  "bench": Mode("time this program on this device", writes=True),
+  "report": Mode(
+    "tables, figures and a page of all results below --workdir",
+    takes_model=True,
+    flags=("metric", "tasks", "lengths"),
+  ),
+  "config": Mode("print all fields of both stages"),
+  "models": Mode("list the trained models that come with the package"),
+  "export": Mode(
+    "write a trained model of a workdir to --export_to",
+    flags=("export_to", "seed"),
+  ),
 }
 
 _CONFIG = flags.DEFINE_string(
@@ -72,29 +109,27 @@ _MODE = flags.DEFINE_enum(
   "mode",
   "train",
   list(MODES),
-  "; ".join(f"{mode}: {text}" for mode, text in MODES.items()) + ".",
+  "; ".join(f"{name}: {mode.text}" for name, mode in MODES.items()) + ".",
 )
-_INPUT = flags.DEFINE_string(
+flags.DEFINE_string(
   "input",
   None,
   "predict: a file of inputs, one a line, instead of standard input.",
 )
-_EXPORT_TO = flags.DEFINE_string(
+flags.DEFINE_string(
   "export_to", None, "export: FOLDER/NAME of the files NAME.npz and NAME.json."
 )
-_SEED = flags.DEFINE_integer(
+flags.DEFINE_integer(
   "seed",
   None,
   "export: which seed; by default the one that is proved with the largest"
   " margin; if none is proved, the best by validation.",
 )
-_METRIC = flags.DEFINE_enum(
+flags.DEFINE_enum(
   "metric", None, ("em", "edit"), "report: show this metric alone."
 )
-_TASKS = flags.DEFINE_list("tasks", None, "report: show these tasks alone.")
-_LENGTHS = flags.DEFINE_list(
-  "lengths", None, "report: show these lengths alone."
-)
+flags.DEFINE_list("tasks", None, "report: show these tasks alone.")
+flags.DEFINE_list("lengths", None, "report: show these lengths alone.")
 _MULTIHOST = flags.DEFINE_bool(
   "multihost",
   False,
@@ -110,18 +145,6 @@ _PROCESSES = flags.DEFINE_integer(
 _PROCESS = flags.DEFINE_integer(
   "process", None, "multihost: which one this is, from 0."
 )
-_CONNECT_TIMEOUT = flags.DEFINE_integer(
-  "connect_timeout",
-  300,
-  "multihost: seconds to wait for all processes.",
-  lower_bound=1,
-)
-# Modes that write in the workdir, and end with a line of where the time went.
-WRITING_MODES = ("train", "abc", "evaluate", "calibrate", "certify", "probe")
-# Modes that --model is for.
-PRETRAINED_MODES = ("evaluate", "predict", "certify", "probe", "report")
-# Modes that --multihost is for.
-MULTIHOST_MODES = ("train", "abc", "evaluate", "calibrate", "certify")
 
 
 def run() -> None:
@@ -191,10 +214,10 @@ def main(argv: list[str]) -> None:
   """
   logging.set_verbosity(logging.FATAL)  # hides the notes of libraries
   try:
-    config = chosen_config(argv[1:])
-    with prepared(_MODE.value, config, _path(_WORKDIR)) as arguments:
+    config, mode = chosen_config(argv[1:]), MODES[_MODE.value]
+    with prepared(_MODE.value, config) as arguments:
       exit_code = mode_function(_MODE.value)(*arguments)
-    if _MODE.value in WRITING_MODES and hosts.is_primary():
+    if mode.writes and hosts.is_primary():
       print(stopwatch.line())
     sys.exit(exit_code)
   except UsageError as error:
@@ -212,17 +235,16 @@ def main(argv: list[str]) -> None:
     raise
 
 
-def _path(flag: flags.FlagHolder) -> pathlib.Path | None:
-  """Returns the path that a flag names; None if it names none."""
-  resolve = workdir_path if flag is _WORKDIR else local_path
-  return resolve(f"--{flag.name}", flag.value) if flag.value else None
+def _workdir() -> pathlib.Path | None:
+  path = _WORKDIR.value
+  return workdir_path("--workdir", path) if path else None
 
 
 def chosen_config(assignments: list[str]) -> ConfigDict | None:
   """Returns the config of --model, of --config, or that is saved in the
   workdir, after the command line's assignments "field=value"; None if there is
   none."""
-  model, spec, workdir = _MODEL.value, _CONFIG.value, _path(_WORKDIR)
+  model, spec, workdir = _MODEL.value, _CONFIG.value, _workdir()
   has_saved = workdir is not None and (workdir / "config.json").is_file()
   if model is None and spec is None and not has_saved:
     check(
@@ -251,16 +273,21 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
 
 
 @contextlib.contextmanager
-def prepared(
-  mode: str, config: ConfigDict | None, workdir: pathlib.Path | None
-) -> Iterator[tuple]:
+def prepared(name: str, config: ConfigDict | None) -> Iterator[tuple]:
   """Prepares the workdir and the devices for a mode, and yields the arguments
   of its function; a workdir in which it writes is locked meanwhile."""
-  check_flags(mode)
-  if mode == "models":
+  mode, workdir, values = (
+    MODES[name],
+    _workdir(),
+    flags.FLAGS.flag_values_dict(),
+  )
+  for other_name, other in MODES.items():
+    for flag in set(other.flags) - set(mode.flags):
+      check(values[flag] is None, f"--{flag} is for --mode={other_name}")
+  if name == "models":
     yield ()
     return
-  if mode == "config":
+  if name == "config":
     check(config is not None, "--config is missing")
     yield (config,)
     return
@@ -272,72 +299,41 @@ def prepared(
     " (or a trained model of the package: --model)",
   )
   check(
-    config is not None or mode == "report",
+    config is not None or name == "report",
     f"--config is missing and {folder} has no config.json: name a config file"
     " like configs/quickstart.py, or a trained workdir",
   )
-  if config is not None:
-    from lengthgen_jax import compilation
-
-    compilation.set_cache(config.compile_cache)
-    if model:
-      open_pretrained(mode, config, folder, bool(workdir))
-  extra_arguments = {
-    "predict": (_path(_INPUT),),
-    "export": (_path(_EXPORT_TO), _SEED.value),
-    "report": (_METRIC.value, _TASKS.value or (), _LENGTHS.value or ()),
-  }
+  check(
+    not model or mode.takes_model,
+    f"--model={model} is trained already: choose --mode="
+    f"{_names('takes_model')}, or another workdir",
+  )
   connect_hosts(mode)
   with contextlib.ExitStack() as stack:
-    if mode in WRITING_MODES:
-      from lengthgen_jax.pipelines.workdir import lock
+    if config is not None and name != "report":
+      from lengthgen_jax import compilation
 
-      stack.enter_context(lock(folder))
-    if config is not None and mode != "report":
+      compilation.set_cache(config.compile_cache)
       start_devices()
-    yield config, folder, *extra_arguments.get(mode, ())
+    if config is not None:
+      from lengthgen_jax.pipelines import workdir as workdirs
+
+      if model and mode.writes:
+        workdirs.open_workdir(config, folder, name)
+      elif model and workdir:
+        workdirs.is_of(config, folder)
+      if mode.writes:
+        stack.enter_context(workdirs.lock(folder))
+    yield config, folder, *(values[flag] for flag in mode.flags)
 
 
-def mode_function(mode: str) -> Callable[..., int]:
-  return importlib.import_module(f"lengthgen_jax.pipelines.{mode}").run
+def _names(trait: str) -> str:
+  """Returns the names of the modes that have a trait, like "writes"."""
+  return ", ".join(name for name in MODES if getattr(MODES[name], trait))
 
 
-def check_flags(mode: str) -> None:
-  """Checks which mode flags are for, and that --export_to is there."""
-  for flag, only_mode in (
-    (_INPUT, "predict"),
-    (_EXPORT_TO, "export"),
-    (_SEED, "export"),
-    (_METRIC, "report"),
-    (_TASKS, "report"),
-    (_LENGTHS, "report"),
-  ):
-    check(
-      flag.value is None or mode == only_mode,
-      f"--{flag.name} is for --mode={only_mode}",
-    )
-  check(
-    mode != "export" or _EXPORT_TO.value,
-    "--export_to is missing: name FOLDER/NAME of the files",
-  )
-
-
-def open_pretrained(
-  mode: str, config: ConfigDict, folder: pathlib.Path, has_workdir: bool
-) -> None:
-  """Checks that a mode can use a pretrained model, and prepares the workdir, if
-  the mode writes rows or `has_workdir` says that one was named."""
-  check(
-    mode in PRETRAINED_MODES,
-    f"--model={config.pretrained} is trained already: choose --mode="
-    f"{', '.join(PRETRAINED_MODES)}, or another workdir",
-  )
-  from lengthgen_jax.pipelines import workdir
-
-  if mode not in ("predict", "report"):  # these two write no rows
-    workdir.open_workdir(config, folder, mode)
-  elif has_workdir:
-    workdir.is_of(config, folder)
+def mode_function(name: str) -> Callable[..., int]:
+  return importlib.import_module(f"lengthgen_jax.pipelines.{name}").run
 
 
 def start_devices() -> None:
@@ -356,7 +352,7 @@ def start_devices() -> None:
     ) from error
 
 
-def connect_hosts(mode: str) -> None:
+def connect_hosts(mode: Mode) -> None:
   """Connects this process to others under --multihost."""
   cluster = _COORDINATOR.value, _PROCESSES.value, _PROCESS.value
   if not _MULTIHOST.value:
@@ -365,11 +361,8 @@ def connect_hosts(mode: str) -> None:
       "--coordinator, --processes and --process are for --multihost",
     )
     return
-  check(
-    mode in MULTIHOST_MODES,
-    f"--multihost is for --mode: {', '.join(MULTIHOST_MODES)}",
-  )
-  hosts.connect(*cluster, _CONNECT_TIMEOUT.value)
+  check(mode.takes_hosts, f"--multihost is for --mode: {_names('takes_hosts')}")
+  hosts.connect(*cluster)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ Count = Annotated[int, POSITIVE]
 CountOrNone = Annotated[int, NOT_NEGATIVE]  # 0 is none
 Seed = Annotated[int, Range(f"must be from 0 to {INT32}", 0, INT32)]
 Rate = Annotated[float, POSITIVE]
-Share = Annotated[float, Range("must be in [0, 1]", 0, 1)]
+Fraction = Annotated[float, Range("must be in [0, 1]", 0, 1)]
 BelowOne = Annotated[float, Range("must be in [0, 1)", 0, 1, but=(1,))]
 # A text among the rules of a tuple says that it must not be empty.
 Sizes = Annotated[tuple[int, ...], FROM_ONE]
@@ -129,7 +129,7 @@ class Data(Section):
   train_length: Count = 6
   shortest: Count = 1
   short_longest: CountOrNone = 0
-  short_share: Share = 0.8
+  short_share: Fraction = 0.8
   # greatest lengths of ranges, to which examples are padded, in tasks whose
   # operands are not padded to a width; every batch has examples of each; () =
   # one range
@@ -321,7 +321,7 @@ class Train(Section):
   # how often, at most, a seed starts again from other parameters, if it
   # diverged or its validation exact match stayed below restart_below
   restarts: CountOrNone = 0
-  restart_below: Share = 0.99
+  restart_below: Fraction = 0.99
   # how a step trains several seeds; with vmap rounding depends on which seeds
   # still train, so a resumed run may differ in the last bits
   seed_axis: Literal["loop", "vmap"] = "loop"
@@ -370,10 +370,10 @@ class Calibration(Section):
   # none
   maximum: Literal["direction", "head", "none"] = "head"
   # least share of the rows that count which a line must cross
-  min_cells: Share = 0.5
+  min_cells: Fraction = 0.5
   # least share of a row's attention that a head's lines must hold together, or
   # else they are dropped; only for mean weights
-  min_share: Share = 0.0
+  min_share: Fraction = 0.0
   # each (each layer has its own lines), last (all have the last layer's)
   layers: Literal["each", "last"] = "each"
   empty_heads: EmptyHeads = "closed"  # heads without a line
@@ -384,7 +384,7 @@ class Abc(Section):
   """ABC's first stage, which interpolates."""
 
   # least validation exact match of a model that interpolates
-  min_exact_match: Share = 0.97
+  min_exact_match: Fraction = 0.97
   # input whose attention is drawn, as one types it; "" = a short one
   example: str = ""
   # longest test length of the vanilla model
@@ -415,7 +415,7 @@ class Finetune(Section):
   # the learning rate of a round / that of the round before
   rate_decay: Rate = 1.0
   # share of such inputs among the main task's examples in a batch
-  share: Share = 0.25
+  share: Fraction = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -442,7 +442,7 @@ class Prune(Section):
   enabled: bool = True
   # least smallest margin on held-out examples without these lines / that with
   # all lines
-  margin_share: Share = 0.9
+  margin_share: Fraction = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -468,8 +468,6 @@ class Probe(Section):
   causal_length: CountOrNone = 0
   # whether the best seed is trained again without each line of its bias
   retrain: bool = False
-  # activations that are saved for the inputs, like decoder_0.before_mlp
-  activations: tuple[str, ...] = ()
   # chunks of training between probes during training; 0 = none
   every: CountOrNone = 0
 

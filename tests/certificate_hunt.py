@@ -277,7 +277,7 @@ def class_of(checked, x, y, j, m):
   limit, period = checked.class_limit, checked.period
   clip = lambda n: n if n < limit else limit + (n - limit) % period
   if m:
-    far = 2 * sum(checked.reach[:-1]) + 2
+    far = 2 * sum(checked.span[:-1]) + 2
     j, m = (far, far) if j == m else (far, 2 * far) if j else (0, far)
   return clip(x), clip(y), j, m
 

@@ -31,7 +31,11 @@ from pytrees import one
 
 from lengthgen_jax import rng
 from lengthgen_jax.attention.biases import file
-from lengthgen_jax.attention.calibration import MeanAttention, compact
+from lengthgen_jax.attention.calibration import (
+  MeanAttention,
+  compact,
+  select_lines,
+)
 from lengthgen_jax.config import build
 from lengthgen_jax.config.fields import retrain_config
 from lengthgen_jax.pipelines import attention_statistics, train
@@ -222,9 +226,7 @@ def of_calibrated(preset: str) -> dict:
   bias, scores = {}, {}
   for site in attention_statistics.sites(experiment):
     where = [planted(experiment, batch, site)], site
-    tested_lines, selection = attention_statistics.select_lines(
-      section, experiment.task, *where
-    )
+    tested_lines, selection = select_lines(section, experiment.task, *where)
     bias[site] = compact(tested_lines, [selection], "each", section.empty_heads)
     scores[site] = shown(selection.score)
   with tempfile.TemporaryDirectory() as folder:

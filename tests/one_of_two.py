@@ -19,7 +19,7 @@ from lengthgen_jax.training import loop
 
 if __name__ == "__main__":
   port, index, folder = sys.argv[1:]
-  hosts.connect(f"127.0.0.1:{port}", 2, int(index), 120)
+  hosts.connect(f"127.0.0.1:{port}", 2, int(index))
   for shape in ((2, 1), (1, 2)):
     fates = (toy.CONVERGING,) * len(SEEDS)
     run = toy_run(pathlib.Path(folder), shape, ENDLESS, 10**6, fates)

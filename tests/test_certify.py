@@ -35,15 +35,14 @@ def test_a_right_model_is_proved_once(tmp_path, capsys, monkeypatch):
   config.certify.second_opinion = True
   certify.run(config, tmp_path)
   result = certificate(tmp_path)
-  assert result["value"] == 1 and result["margin"] > 5
+  assert result["outcome"] == 1 and result["margin"] > 5
   assert result["verdict"].startswith("right for every length: ")
   opinion = result["second_opinion"]
   assert opinion["contexts"] == result["contexts"] and opinion["wrong"] == 0
   assert abs(opinion["margin"] - result["margin"]) <= result["rounding"]
   row = json.loads((tmp_path / "results.jsonl").read_text())
   assert (row["metric"], row["value"]) == ("certified", 1)
-  assert row["n"] == result["contexts"] == sum(result["histogram"])
-  assert (tmp_path / "figures" / "margins.png").exists()
+  assert row["n"] == result["contexts"] > 0
   assert "closed" in capsys.readouterr().err  # of the lines that it has
   # It stands until something else is asked.
   monkeypatch.setattr(certify, "certify_model", None)
@@ -67,7 +66,7 @@ def test_a_wrong_model_has_its_shortest_inputs(tmp_path, monkeypatch, capsys):
   config = files.get_config("modular")
   certify.run(config, tmp_path)
   result = certificate(tmp_path)
-  assert result["value"] == 0 and result["margin"] < 0
+  assert result["outcome"] == 0 and result["margin"] < 0
   shortest = result["counterexamples"][0]
   assert f"the shortest: {shortest}" in result["verdict"]
   assert result["pruning"]["closed"] == []
@@ -87,7 +86,7 @@ def test_a_wrong_model_has_its_shortest_inputs(tmp_path, monkeypatch, capsys):
 def test_what_cannot_be_proved_is_said_in_a_line(tmp_path, capsys):
   certify.run(files.get_config("sort"), tmp_path)
   result = certificate(tmp_path)
-  assert result["value"] is None
+  assert result["outcome"] is None
   assert "not proved: sort is no transducer" in capsys.readouterr().out
   config = files.get_config("copy")
   config.certify.max_contexts = 100

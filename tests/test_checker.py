@@ -597,7 +597,7 @@ def test_contexts_are_those_of_the_runs_of_all_sizes(
       columns=columns, transducers={None: transducer}
     )
     model = types.SimpleNamespace(
-      embedding=[0, 1], reach=[1], class_limit=limit, task=task, period=period
+      embedding=[0, 1], span=[1], class_limit=limit, task=task, period=period
     )
     contexts = checker.Contexts(model)
     count = period * num_states

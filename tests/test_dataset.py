@@ -364,7 +364,7 @@ def sort_config():
 
 def test_a_config_becomes_steps():
   experiment = build(sort_config())
-  assert experiment.heads == HEADS
+  assert experiment.output_heads == HEADS
   assert [step[0].head for step in experiment.step_specs] == [*HEADS]
   assert [share.head for share in experiment.validation] == [*HEADS]
   assert {sum(counts(share)) for share in experiment.validation} == {512}

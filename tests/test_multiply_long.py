@@ -14,6 +14,7 @@ from presets import multiply_long
 
 from lengthgen_jax.attention.calibration import (
   MeanAttention,
+  select_lines,
 )
 from lengthgen_jax.attention.lines import (
   LEFT,
@@ -25,7 +26,7 @@ from lengthgen_jax.attention.lines import (
 from lengthgen_jax.config import build
 from lengthgen_jax.evaluation import decode
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import attention_statistics, runs
+from lengthgen_jax.pipelines import runs
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.task import Size
 
@@ -212,9 +213,7 @@ def test_planted_lines_of_two_axes_are_recovered(site):
     rows = jax.tree.map(np.asarray, batch.rows)
     weights = attention(lines, rows, keys, noise)
     means.append(MeanAttention(weights, rows.left[0, :, 0] < m, rows, keys))
-  tested, verdict = attention_statistics.select_lines(
-    section, TASK, means, site
-  )
+  tested, verdict = select_lines(section, TASK, means, site)
   for head, (segment, anchor, matrix, c) in enumerate(lines):
     recovered = [
       [np.array(field).tolist() for field in tested.take(i)]

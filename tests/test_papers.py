@@ -96,7 +96,7 @@ def test_tables_are_the_papers():
   assert papers["N×1", "+w=1"] == {6: 100, 10: 6.0, 15: 0.19, 20: 0, 60: 0}
   assert papers["addition", "ABC"] == {6: 100, 10: 100, 20: 99.9, 60: 99.8}
   shown = [run for table in DATA["readme"] for _, _, run, *_ in table["rows"]]
-  shown += [run for _, _, run in DATA["reach"]["ours"]]
+  shown += [run for _, _, run in DATA["extrapolation"]["ours"]]
   assert {*shown} <= {*RUNS}
 
 
@@ -203,7 +203,7 @@ def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
   monkeypatch.setattr(figures, "draw", lambda *_: [])
   monkeypatch.setattr(figures, "by_field", lambda _, path, *__: path)
   monkeypatch.setattr(pages, "draw_comparison", lambda *_: None)
-  monkeypatch.setattr(pages, "draw_reach", lambda *_: None)
+  monkeypatch.setattr(pages, "draw_extrapolation", lambda *_: None)
   for name in ("rows", "figures"):
     (tmp_path / name).symlink_to(DOCS / name)
   readme = tmp_path / "readme.md"

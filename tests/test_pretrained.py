@@ -83,7 +83,7 @@ def test_the_card_of_a_model_is_of_its_arrays(name):
   assert card["bytes"] == (files.FOLDER / f"{name}.npz").stat().st_size
   assert len(card["data_sheet"]["commit"]) == 40  # all code was committed
   if card["certificate"]:
-    assert card["certificate"]["value"] == 1
+    assert card["certificate"]["outcome"] == 1
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -145,7 +145,7 @@ def test_the_proved_seed_with_the_largest_margin_is_chosen(
   trained_models, capsys
 ):
   first, second = trained_models
-  proof = lambda value, margin: {"value": value, "margin": margin}
+  proof = lambda value, margin: {"outcome": value, "margin": margin}
   choose = lambda *args: export.choose(trained_models, *args)
   assert choose({0: proof(1, 2.0), 1: proof(1, 3.0)}, None) is second
   assert choose({0: proof(1, 2.0), 1: proof(0, 3.0)}, None) is first

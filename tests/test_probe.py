@@ -19,7 +19,6 @@ FEW = "--config.probe.samples=12"
 METRICS = [n for n, p in PROBES.items() if p.requires is not SORTING]
 METRICS.remove("strongest_line")
 METRICS_LOG = [{"step": 2, "seed": 0, "loss": 0.5, "em": 0.1}]
-ACTIVATIONS = ("decoder_0.before_mlp", "source")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,6 @@ def probed(trained, tmp_path_factory):
     f"--workdir={workdir}",
     FEW,
     "--config.probe.inputs=('12+34',)",
-    f"--config.probe.activations={ACTIVATIONS}",
     f"--config.probe.only={tuple(METRICS)}",
   )
   assert done.returncode == 0, done.stderr
@@ -62,16 +60,6 @@ def test_figures_are_drawn_of_what_applies(probed):
     *("projections_encoder", "projections_decoder"),
     *("without_head", "without_line"),
   }
-
-
-def test_activations_that_are_named_are_saved(probed, trained_models):
-  workdir, _ = probed
-  arrays = np.load(workdir / "activations.npz")
-  assert set(arrays) == {f"0.{name}" for name in ACTIVATIONS}
-  best = max(trained_models, key=lambda model: model.em)
-  acts = best.observe(best.text_batch("12+34"))[1]
-  expected = acts["decoder_0"]["before_mlp"]
-  np.testing.assert_allclose(arrays[f"0.{ACTIVATIONS[0]}"], expected, atol=1e-5)
 
 
 # While training.
@@ -143,10 +131,6 @@ MISTAKES = {
   "probe.only=('minimum',)": ["decoder-only models that sort", "attention_own"],
   "probe.only=('nothing',)": ["probe.only='nothing'", "without_line"],
   "probe.inputs=('12+x',)": ["probe.inputs", "'x'", "123+456"],
-  "probe.activations=('decoder_7.self_attention',)": [
-    "no activation 'decoder_7.self_attention'",
-    "decoder_0.self_attention.weights",
-  ],
   "probe.lengths=(0,)": ["probe.lengths", "from 1 on"],
 }
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import untrained
 
-from lengthgen_jax.pipelines import run_figures
 from lengthgen_jax.probes import figures
 
 LABELS = {
@@ -33,7 +32,7 @@ def test_rows_say_and_keys_hold(model):
   *of_model, text = model
   experiment = untrained.experiment(*of_model)
   batch = untrained.typed(experiment, text, width=3)
-  labels = run_figures.labels_by_site(experiment.task, batch)
+  labels = figures.labels_by_site(experiment.task, batch)
   rows, keys, source = LABELS[model]
   assert labels["self"].rows == rows.split()
   assert labels["self"].keys == keys.split()

@@ -56,7 +56,7 @@ def proof(loaded, model) -> dict:
   """What checker.py says of a model, as a certificate."""
   result = checker.prove(*certify.exported(loaded.config, model))
   return {
-    "value": int(result["verdict"] == "proved"),
+    "outcome": int(result["verdict"] == "proved"),
     "contexts": result["contexts"],
     "counterexamples": [],
     "step": model.step,
@@ -75,7 +75,7 @@ def test_a_superfluous_line_is_closed_and_the_proof_is_the_small_one(
     lambda model: proof(successor, model),
     lambda model: certify.count_contexts(successor.config, model),
   )
-  assert pruned["value"] == 1 and pruned["contexts"] == small["contexts"]
+  assert pruned["outcome"] == 1 and pruned["contexts"] == small["contexts"]
   record = pruned["pruning"]
   equation = "a: right-1·row = 1"
   assert record["closed"] == [[*entry, equation]]
@@ -138,12 +138,12 @@ def test_what_a_certificate_finds_needed_is_open_again(
   assert wrong_inputs(prune._without(model, closed))
   certify_below_1000 = lambda model: {
     "counterexamples": wrong_inputs(model),
-    "value": int(not wrong_inputs(model)),
+    "outcome": int(not wrong_inputs(model)),
     "contexts": 7,
     "step": model.step,
   }
   result = prune.certify_pruned(KEEP_RIGHT, model, certify_below_1000, str)
-  assert result["value"] == 1
+  assert result["outcome"] == 1
   still_closed = [Entry(*x[:4]) for x in result["pruning"]["closed"]]
   assert entry in still_closed and len(still_closed) < len(closed)
   assert "that this needs are open again" in capsys.readouterr().err
@@ -157,10 +157,10 @@ def test_a_wrong_model_is_not_pruned(successor, capsys):
 
   def fails(model):
     certified.append(len(pruning.entries(model.scaffold, DEPTHS)))
-    return {"value": 0, "counterexamples": ["1"], "contexts": 7, "step": 0}
+    return {"outcome": 0, "counterexamples": ["1"], "contexts": 7, "step": 0}
 
   result = prune.certify_pruned(KEEP_RIGHT, model, fails, str)
-  assert result["pruning"]["closed"] == [] and result["value"] == 0
+  assert result["pruning"]["closed"] == [] and result["outcome"] == 0
   assert certified == [result["pruning"]["lines"]]
   assert "wrong with all lines" in capsys.readouterr().err
 
@@ -200,7 +200,7 @@ def test_all_modes_read_the_lines_that_are_left(trained, tmp_path):
   line = ["self", 0, 1, 0, "whole: left-1·row = 0"]
   record = {"closed": [line], "margin_share": 0.9}
   checksum = prune._without(whole[1], [Entry(*line[:4])]).checksum
-  certificate = {"step": whole[1].step, "pruning": record}
+  certificate = {"step": whole[1].step, "pruning": record, "outcome": None}
   path = folder / "certificate.json"
   path.write_text(json.dumps({"1": certificate | {"checksum": checksum}}))
   pruned = {seed: lengthgen_jax.load(folder, seed).model for seed in (0, 1)}

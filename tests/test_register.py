@@ -98,7 +98,7 @@ def test_commands_of_the_page_build(name, folder):
     scaffold = build.make_scaffold(config, experiment)
   jax.eval_shape(experiment.init, 0)
   if name == "maximum.py":
-    assert experiment.heads == ("sort", "sort_maximum")
+    assert experiment.output_heads == ("sort", "sort_maximum")
   if name == "carry_digits.py":
     assert scaffold["cross"].valid.any()
   if name == "logarithmic.py":

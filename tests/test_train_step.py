@@ -157,7 +157,7 @@ def test_every_round_has_the_next_width_and_a_step_for_each_head():
   start = initial(spec)
   states, metrics = chunk(spec, start, 20)
   assert np.isfinite(metrics.loss).all()
-  for head in spec.experiment.heads:
+  for head in spec.experiment.output_heads:
     moved = states.params[head]["offset"] != start.params[head]["offset"]
     assert moved.all()
 
@@ -165,7 +165,7 @@ def test_every_round_has_the_next_width_and_a_step_for_each_head():
 def test_every_head_part_step_and_seed_has_noise_of_its_own():
   keys, spec = [], toy.train_spec()
   for seed, step in ((5, 0), (5, 1), (6, 0)):
-    for head in spec.experiment.heads:
+    for head in spec.experiment.output_heads:
       for bucket in (0, 1):
         _, noise = loop.draw_batch(spec, head, Part(bucket, 4), seed, step)
         keys.append(tuple(jax.random.key_data(noise.key).tolist()))

@@ -1,8 +1,10 @@
 """Workdirs: whose they are, and what is refused in them."""
 
 import dataclasses
+import errno
 import json
 import os
+import pathlib
 import shutil
 
 import pytest
@@ -143,9 +145,15 @@ def test_a_second_process_in_a_workdir_is_refused(trained, tmp_path):
 def test_a_folder_that_cannot_be_written_is_refused_before_tests(
   trained, monkeypatch
 ):
+  open_path = pathlib.Path.open
+
+  def refuse(path, *arguments, **options):
+    if path.name == ".lock":  # the user who runs the tests may write everywhere
+      raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return open_path(path, *arguments, **options)
+
   with monkeypatch.context() as patch:
-    # The user who runs the tests may be one who can write everywhere.
-    patch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    patch.setattr(pathlib.Path, "open", refuse)
     line = refusal(inside(f"--workdir={trained}", "--mode=evaluate"))
   assert f"--workdir={trained}: cannot write there (Permission denied)" in line
 

@@ -56,13 +56,13 @@ class Toy:
   """A Toy has those attributes and methods of an Experiment that training uses.
 
   Attributes:
-    heads: the names of the output heads, the main task's first.
+    output_heads: the names of the output heads, the main task's first.
     weights: the weights of the heads in one gradient step for all of them; ()
       if each head has a step of its own.
     num_widths: the number of widths that take turns.
   """
 
-  heads: tuple = ("main", "hint")
+  output_heads: tuple = ("main", "hint")
   weights: tuple = ()
   num_widths: int = 2
   model = types.SimpleNamespace(  # so small that no batch is split
@@ -73,25 +73,25 @@ class Toy:
   def step_specs(self):
     parts = (Part(0, 16),)
     if self.weights:
-      pairs = zip(self.heads, self.weights, strict=True)
+      pairs = zip(self.output_heads, self.weights, strict=True)
       return (tuple(Share(*pair, parts) for pair in pairs),)
-    return tuple((Share(head, 1.0, parts),) for head in self.heads)
+    return tuple((Share(head, 1.0, parts),) for head in self.output_heads)
 
   @property
   def validation(self):
-    return tuple(Share(head, 1.0, (Part(0, 64),)) for head in self.heads)
+    return tuple(Share(head, 1.0, (Part(0, 64),)) for head in self.output_heads)
 
   def idle_params(self, step_spec):
-    return set(self.heads) - {share.head for share in step_spec}
+    return set(self.output_heads) - {share.head for share in step_spec}
 
   def init(self, seed, attempt=0):
     key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
-    params = {head: {"offset": jnp.zeros(())} for head in self.heads}
+    params = {head: {"offset": jnp.zeros(())} for head in self.output_heads}
     trunk = jax.random.uniform(key, (4,))
     return params | {"trunk": trunk, "attempt": jnp.float32(attempt)}
 
   def sample(self, key, head, part, width_index=0, held_out=False):
-    key = jax.random.fold_in(key, 2 * self.heads.index(head) + held_out)
+    key = jax.random.fold_in(key, 2 * self.output_heads.index(head) + held_out)
     x = jax.random.uniform(key, (part.count, 4), minval=-1.0)
     zeros = jnp.zeros(part.count, int)
     return Points(x, jnp.ones(part.count), width_index, zeros)
@@ -99,7 +99,11 @@ class Toy:
   def wrong_by(self, params, scaffold, batch, head):
     """Returns answers minus right answers, [B]."""
     answer = batch.inputs @ params["trunk"] + params[head]["offset"]
-    error = answer - batch.inputs @ jnp.array(SOLUTION) - self.heads.index(head)
+    error = (
+      answer
+      - batch.inputs @ jnp.array(SOLUTION)
+      - self.output_heads.index(head)
+    )
     return error + 9.0 * (scaffold["fate"] == HOPELESS)
 
   def apply(self, params, scaffold, batch, head, noise, sparse_plan):
@@ -107,7 +111,7 @@ class Toy:
     fate = scaffold["fate"]
     first = jax.lax.stop_gradient(params["attempt"]) == 0.0
     bad_loss = (fate == BAD_LOSS) | ((fate == BAD_START) & first)
-    bad_update = (fate == BAD_UPDATE) & (head == self.heads[-1])
+    bad_update = (fate == BAD_UPDATE) & (head == self.output_heads[-1])
     params = params | {"trunk": spoiled(params["trunk"], bad_update)}
     small = 0.01 * jax.random.uniform(noise.key, batch.weight.shape)
     error = self.wrong_by(params, scaffold, batch, head) + small

@@ -8,12 +8,12 @@ same at every width. And a line is kept only if it stands out under every
 condition (a width and a length of the operands) under which attention was
 collected, so that low thresholds suffice.
 
-In order: `candidate_lines` lists what is tested; `calibrate` tests it;
-`within_reach` marks the lines for which a certificate can try all contexts;
-`drop_weak_heads` drops the heads that lines do not describe;
-`move_output_lines_to_first_layer` moves lines of grids; and `compact` makes a
-bias of what is left. Shapes: R seeds, N layers, H heads, T rows, S keys, C
-candidate lines, K lines of a head, A axes.
+`select_lines` has all steps but the last: `candidate_lines` lists what is
+tested; `calibrate` tests it; `within_reach` marks the lines for which a
+certificate can try all contexts; `drop_weak_heads` drops the heads that lines
+do not describe; and `move_output_lines_to_first_layer` moves lines of grids.
+`compact` makes a bias of what is left. Shapes: R seeds, N layers, H heads, T
+rows, S keys, C candidate lines, K lines of a head, A axes.
 """
 
 import dataclasses
@@ -25,6 +25,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 
 from lengthgen_jax.attention.lines import (
   ANY,
@@ -445,6 +446,73 @@ def move_output_lines_to_first_layer(
   selection = Selection(*map(copy_to_layer_0, selection))
   selection.keep[1:] &= ~to_output
   return selection
+
+
+def select_lines(
+  section: ConfigDict,
+  task: Task,
+  attention: list[MeanAttention],
+  site: str,
+  threshold: float | None = None,
+) -> tuple[Lines, Selection]:
+  """Returns the candidate lines of one attention site, and which are kept.
+
+  A line is kept if its score exceeds a threshold under every condition and no
+  field of the section (min_cells, reach, min_share) rules it out. On a grid
+  with a reach, kept lines to outputs are moved into layer 0
+  (`move_output_lines_to_first_layer`), unless the last layer's lines are to
+  serve all layers.
+
+  Args:
+    section: config.calibration.
+    task: the main task.
+    attention: the mean attention of the site under every condition.
+    site: "self" or "cross".
+    threshold: the score that a kept line exceeds; None for the section's κ.
+  """
+  causal = site == "self"
+  largest = max(attention, key=lambda mean: mean.keys.num_tokens().item())
+  prompt_segments = set(range(len(task.segments)))
+  first_rows = (0,) if task.operand_in == "first" else ()
+  lines = candidate_lines(
+    largest.rows,
+    largest.keys,
+    task.target_segment,
+    section.self_directions if causal else section.directions,
+    absolute=section.lines == "absolute",
+    right_anchored=prompt_segments if causal else prompt_segments | {WHOLE},
+    right_anchored_steps=section.directions,
+    first_rows=first_rows,
+  )
+  if threshold is None:
+    threshold = section.kappa_self if causal else section.kappa
+  rule = Rule(
+    line=section.line,
+    rule=section.rule,
+    threshold=threshold,
+    statistics=section.statistics,
+    maximum=section.maximum,
+    min_cells=section.min_cells,
+    first_rows=first_rows,
+  )
+  select = jax.jit(calibrate, static_argnames=("causal", "rule"))
+  selection = jax.device_get(select(attention, lines, causal=causal, rule=rule))
+  if section.reach:  # with other lines, contexts are too many for a proof
+    first_layer, later_layers = within_reach(
+      lines, largest.keys, task, section.reach
+    )
+    keep = selection.keep & later_layers
+    keep[0] = selection.keep[0] & first_layer
+    selection = selection._replace(keep=keep)
+  are_shares = section.quantity == "weights" and section.line == "mean"
+  if section.min_share and are_shares:
+    selection = drop_weak_heads(selection, section.min_share)
+  # With layers="last", the last layer's lines, which all layers get, stay.
+  if section.reach and task.axes > 1 and section.layers == "each":
+    selection = move_output_lines_to_first_layer(
+      selection, lines, task.target_segment
+    )
+  return lines, selection
 
 
 def compact(

@@ -108,7 +108,9 @@ class Paths:
           cells &= keys.index <= rows.index[:, None]
         self._numbers[site, layer], self._cells[site, layer] = numbers, cells
 
-  def _reach(self, is_open: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+  def _dependencies(
+    self, is_open: np.ndarray
+  ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns which tokens the states below each decoder layer, and after the
     last one, are functions of: those of the decoder's inputs [T, A], and those
     of the source [S, A] after the encoder."""
@@ -134,7 +136,7 @@ class Paths:
   def log_contexts(self, is_open: np.ndarray) -> float:
     """Returns about the logarithm of how many contexts all rows have with the
     lines `is_open` [L]: a token that a row depends on may have any value."""
-    state, _ = self._reach(is_open)[-1]
+    state, _ = self._dependencies(is_open)[-1]
     counts = (state[self._scored] & self._varies).sum(axis=1)
     return float(np.logaddexp.reduce(counts * self._log_base))
 
@@ -142,7 +144,7 @@ class Paths:
     """Returns the groups of open lines that are closed together: for each
     token, a row's lines that lead there; and the lines with one equation, in a
     site, in a layer, and in a head."""
-    groups, states = set(), self._reach(is_open)
+    groups, states = set(), self._dependencies(is_open)
     by_equation = {}
     for i in np.flatnonzero(is_open).tolist():
       site, layer, *_ = self.entries[i]
@@ -170,13 +172,13 @@ class Paths:
     """Yields the groups whose closing lowers `log_contexts`, as ascending
     numbers of lines, with what it is then; the lowest and the smallest first.
     """
-    now, found = self.log_contexts(is_open), []
+    now, savings = self.log_contexts(is_open), []
     for group in self.groups(is_open):
       after = is_open.copy()
       after[list(group)] = False
       if (cost := self.log_contexts(after)) < now:
-        found.append((cost, len(group), tuple(sorted(group))))
-    for cost, _, group in sorted(found):
+        savings.append((cost, len(group), tuple(sorted(group))))
+    for cost, _, group in sorted(savings):
       yield cost, group
 
 

@@ -63,8 +63,8 @@ def find(path: str | pathlib.Path, folder: str | pathlib.Path = "") -> str:
   """Returns the path of a file of presets: a relative one is in `folder`, by
   default the current one, or else, as NAME.py or configs/NAME.py, one of the
   package's own presets."""
-  found, path = pathlib.Path(folder, path), pathlib.Path(path)
-  if not found.is_file() and path in (
+  given, path = pathlib.Path(folder, path), pathlib.Path(path)
+  if not given.is_file() and path in (
     pathlib.Path(path.name),
     pathlib.Path("configs", path.name),
   ):
@@ -72,7 +72,7 @@ def find(path: str | pathlib.Path, folder: str | pathlib.Path = "") -> str:
     for parent in (PACKAGE.parent, PACKAGE):
       if (own := parent / "configs" / path.name).is_file():
         return str(own)
-  return str(found)
+  return str(given)
 
 
 def load_config(spec: str) -> ConfigDict:
@@ -99,12 +99,12 @@ def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
   presets to build on; a relative path is one beside the file that calls this,
   or else as in `find`."""
   folder = pathlib.Path(caller_file()).parent
-  found = find(path, folder)
+  file = find(path, folder)
   check(
-    pathlib.Path(found).is_file(),
+    pathlib.Path(file).is_file(),
     f"load_presets: no file {path} in {folder}, nor such a preset",
   )
-  return types.SimpleNamespace(**runpy.run_path(found))
+  return types.SimpleNamespace(**runpy.run_path(file))
 
 
 def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:

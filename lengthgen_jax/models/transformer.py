@@ -53,7 +53,7 @@ class Transformer(layers.Recorded):
 
   config: ModelConfig
   kind: str = "decoder_only"  # or "encoder_decoder"
-  heads: tuple[str, ...] = ("main",)  # the names of the output heads
+  output_heads: tuple[str, ...] = ("main",)  # the names of the output heads
 
   @property
   def sites(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class Transformer(layers.Recorded):
       use_bias=config.dense_bias,
       precision=config.precision,
     )
-    self.logits_dense = {name: output_head() for name in self.heads}
+    self.logits_dense = {name: output_head() for name in self.output_heads}
 
   def __call__(
     self,
@@ -180,7 +180,7 @@ class Transformer(layers.Recorded):
     if self.is_initializing():  # every head has parameters from the start
       for output_head in self.logits_dense.values():
         output_head(x)
-    return self.logits_dense[head or self.heads[0]](x)
+    return self.logits_dense[head or self.output_heads[0]](x)
 
   def embed(
     self, tokens: Array, places: Coordinates, site: str, noise: Noise | None

@@ -60,10 +60,10 @@ def write(
     paths.append(results / "report.html")
     html = html_report.page("Kept results", rows, missing)
     records.write_text(paths[-1], html)
-  if len(bars := reach(kept)):
-    draw_reach(bars, results / "figures" / "reach.png")
+  if len(bars := extrapolation(kept)):
+    draw_extrapolation(bars, results / "figures" / "extrapolation.png")
   text = TEMPLATES.get_template("index.md").render(
-    index=pd.DataFrame(index), reach=bars[bars.columns[:7]]
+    index=pd.DataFrame(index), extrapolation=bars[bars.columns[:7]]
   )
   paths.insert(0, results / "README.md")
   records.write_text(paths[0], text)
@@ -177,9 +177,9 @@ def main_table(
     if row.published:
       numbers = {str(n): f"{x}" for n, x in row.published.items()}
       lines.append(line | {"": source} | numbers)
-    found = ours[ours.entry == str(entry)].to_dict("records")
-    lines += [dashes | x | line | {"": "**ours**"} for x in found]
-    if not found:
+    measured = ours[ours.entry == str(entry)].to_dict("records")
+    lines += [dashes | x | line | {"": "**ours**"} for x in measured]
+    if not measured:
       # Only models that a certificate finds wrong are finetuned.
       status = "not finetuned" if row.stage == "finetune" else "no rows"
       if row.run.name not in measured:
@@ -260,7 +260,7 @@ def made(names: dict[str, runs.Run], kept: Archive) -> pd.DataFrame:
 # How far tests go beyond training.
 
 
-def reach(kept: Archive) -> pd.DataFrame:
+def extrapolation(kept: Archive) -> pd.DataFrame:
   """Returns a table of how far our runs and published ones go, by task.
 
   A run counts up to the longest length at which, as at all shorter ones, the
@@ -268,7 +268,7 @@ def reach(kept: Archive) -> pd.DataFrame:
   are `start`, `end` and `is_ours`.
   """
   lines, units = [], {}
-  for task, method, name in DATA["reach"]["ours"]:
+  for task, method, name in DATA["extrapolation"]["ours"]:
     cells, last = summary.final(kept[name].rows if name in kept else []), None
     for cell in cells:
       value = cell.worst if cell.seeds == 2 else cell.median
@@ -283,7 +283,7 @@ def reach(kept: Archive) -> pd.DataFrame:
       lines.append(
         (task, f"**{method}**", *ends, 100 * value, seeds, cell.n, True)
       )
-  for task, method, start, end, *exact in DATA["reach"]["published"]:
+  for task, method, start, end, *exact in DATA["extrapolation"]["published"]:
     if task in units:
       value = exact[0] if exact else None
       lines.append((task, method, start, end, value, "", "", False))
@@ -309,8 +309,8 @@ def reach(kept: Archive) -> pd.DataFrame:
   )
 
 
-def draw_reach(bars: pd.DataFrame, path: pathlib.Path) -> None:
-  """Draws the rows of `reach` as bars from training to test length."""
+def draw_extrapolation(bars: pd.DataFrame, path: pathlib.Path) -> None:
+  """Draws the rows of `extrapolation` as bars from training to test length."""
   figure, axis = plt.subplots(
     figsize=(9, 1 + 0.22 * len(bars)), layout="constrained"
   )

@@ -38,12 +38,11 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   # Interpolate: a vanilla model for every seed.
   interpolation = runs.make_run(config, folder / "interpolate")
   workdir.open_workdir(config, folder, "abc")
-  runs.print_closed_rows(interpolation)
   loop.train(interpolation)
   # Calibrate: the attention of those that interpolate becomes lines.
   models = calibrate.interpolating_models(config, interpolation)
   if not workdir.bias_path(folder).exists():
-    calibrate.calibrate(config, models, folder / "calibrate")
+    calibrate.write_bias(config, models, folder / "calibrate")
   hosts.barrier("calibrated")
   # Retrain: with these lines as the bias, by default from fresh parameters.
   _, retraining = workdir.retraining(config, folder)

@@ -1,8 +1,5 @@
-"""This module collects the attention of a trained model and selects its lines.
-
-The mean attention is collected for each condition, a width and a length of
-operands, and the lines with much attention are selected.
-"""
+"""This module collects the mean attention of a trained model for each
+condition, a width and a length of operands."""
 
 from collections.abc import Sequence
 from functools import partial, reduce
@@ -14,17 +11,18 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lengthgen_jax import rng
-from lengthgen_jax.attention import calibration
-from lengthgen_jax.attention.calibration import MeanAttention, Rule, Selection
-from lengthgen_jax.attention.lines import WHOLE, Lines
-from lengthgen_jax.errors import UsageError
+from lengthgen_jax.attention.calibration import (
+  MeanAttention,
+  Selection,
+  select_lines,
+)
+from lengthgen_jax.attention.lines import Lines
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.dataset import Width
 from lengthgen_jax.tasks.packing import Batch
-from lengthgen_jax.tasks.task import Task
 from lengthgen_jax.training.mesh import Mesh
 
 BATCH_SIZE = 250  # samples whose attention is computed at once
@@ -101,9 +99,7 @@ def collect(
   """
   experiment, task = model.experiment, model.experiment.task
   bound = dataset.widest([condition.width for condition in sampled_conditions])
-  means: dict[str, list[MeanAttention]] = {
-    site: [] for site in sites(experiment)
-  }
+  means: dict[str, list[MeanAttention]] = {x: [] for x in sites(experiment)}
   percentages = []
   for condition in sampled_conditions:
     draw = partial(sample_batch, experiment, model.seed, condition, bound)
@@ -197,85 +193,6 @@ def _sums(
   return mesh.replicate(sums)
 
 
-def select_lines(
-  section: ConfigDict,
-  task: Task,
-  attention: list[MeanAttention],
-  site: str,
-  threshold: float | None = None,
-) -> tuple[Lines, Selection]:
-  """Returns the candidate lines of one attention site, and which are kept.
-
-  A line is kept if its score exceeds a threshold under every condition and no
-  field of the section (min_cells, reach, min_share) rules it out. On a grid
-  with a reach, kept lines to outputs are moved into layer 0
-  (`move_output_lines_to_first_layer`), unless the last layer's lines are to
-  serve all layers.
-
-  Args:
-    section: config.calibration.
-    task: the main task.
-    attention: the mean attention of the site under every condition.
-    site: "self" or "cross".
-    threshold: the score that a kept line exceeds; None for the section's κ.
-  """
-  causal = site == "self"
-  largest = max(attention, key=lambda mean: mean.keys.num_tokens().item())
-  prompt_segments = set(range(len(task.segments)))
-  first_rows = (0,) if task.operand_in == "first" else ()
-  lines = calibration.candidate_lines(
-    largest.rows,
-    largest.keys,
-    task.target_segment,
-    section.self_directions if causal else section.directions,
-    absolute=section.lines == "absolute",
-    right_anchored=prompt_segments if causal else prompt_segments | {WHOLE},
-    right_anchored_steps=section.directions,
-    first_rows=first_rows,
-  )
-  if threshold is None:
-    threshold = section.kappa_self if causal else section.kappa
-  rule = Rule(
-    line=section.line,
-    rule=section.rule,
-    threshold=threshold,
-    statistics=section.statistics,
-    maximum=section.maximum,
-    min_cells=section.min_cells,
-    first_rows=first_rows,
-  )
-  calibrate = jax.jit(calibration.calibrate, static_argnames=("causal", "rule"))
-  selection = jax.device_get(
-    calibrate(attention, lines, causal=causal, rule=rule)
-  )
-  if section.reach:  # with other lines, contexts are too many for a proof
-    first_layer, later_layers = calibration.within_reach(
-      lines, largest.keys, task, section.reach
-    )
-    keep = selection.keep & later_layers
-    keep[0] = selection.keep[0] & first_layer
-    selection = selection._replace(keep=keep)
-  are_shares = section.quantity == "weights" and section.line == "mean"
-  if section.min_share and are_shares:
-    selection = calibration.drop_weak_heads(selection, section.min_share)
-  # With layers="last", the last layer's lines, which all layers get, stay.
-  if section.reach and task.axes > 1 and section.layers == "each":
-    selection = calibration.move_output_lines_to_first_layer(
-      selection, lines, task.target_segment
-    )
-  return lines, selection
-
-
-def _fits(model: Model, width: int) -> bool:
-  """Returns whether a model's bias and positions are enough for a width."""
-  try:
-    model.experiment.check_scaffold(width, model.scaffold)
-    model.experiment.check_positions(width, "samples")
-  except UsageError:
-    return False
-  return True
-
-
 def strongest_lines(
   section: ConfigDict, model: Model, num_samples: int
 ) -> dict[str, tuple[Lines, Selection]]:
@@ -283,29 +200,14 @@ def strongest_lines(
   without a threshold on their scores.
 
   Samples count even if the model does not solve them, and lengths beyond those
-  of training become the longest of training. Where all are of one natural
-  width, at which the two ends of an operand cannot be told apart, the next two
-  that the model takes are added. It is for tasks of one axis.
+  of training become the longest of training. It is for tasks of one axis.
   """
-  experiment = model.experiment
-  longest, is_ragged = experiment.train_length, experiment.task.ragged
+  experiment, longest = model.experiment, model.experiment.train_length
   lengths = sorted({min(length, longest) for length in section.lengths})
-  if is_ragged:
+  if experiment.task.ragged:
     lengths = lengths or [longest]
-  sampled_conditions = conditions(lengths, experiment)
-  if (
-    experiment.fixed_width is None
-    and len({c.width for c in sampled_conditions}) == 1
-  ):
-    sampled_conditions += [
-      Condition(width + extra, length + extra)
-      for width, length in sampled_conditions
-      for extra in (1, 2)
-      if length is not None and _fits(model, width + extra)
-    ]
-  means, _ = collect(
-    section, model, sampled_conditions, num_samples, with_unsolved=True
-  )
+  sampled = conditions(lengths, experiment)
+  means, _ = collect(section, model, sampled, num_samples, with_unsolved=True)
   return {
     site: select_lines(section, experiment.task, attention, site, -np.inf)
     for site, attention in means.items()

@@ -23,7 +23,6 @@ from ml_collections import ConfigDict
 
 import lengthgen_jax
 from lengthgen_jax.attention.lines import of_seed
-from lengthgen_jax.errors import file_errors
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.pipelines import runs
 from lengthgen_jax.pretrained import files as pretrained
@@ -65,43 +64,37 @@ class Case(NamedTuple):
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Prints the table and writes bench.json and, with bench.trace, what
-  jax.profiler traces of each case; returns the exit code, 0.
-
-  Raises:
-    UsageError: a field is not valid, or the workdir cannot be written to.
-  """
-  trained, path = runs.make_run(config, folder), folder / "bench.json"
-  rows: list[dict[str, Any]] = []
+  jax.profiler traces of each case; returns the exit code, 0."""
+  timed_run, rows = runs.make_run(config, folder), []
+  shape = timed_run.experiment.model.config
+  peak = peak_flops(shape.dtype, shape.precision)
   results = {
     "version": lengthgen_jax.__version__,
     "jax": jax.__version__,
     "device": jax.devices()[0].device_kind,
     "cpus": os.cpu_count(),
     "rows": rows,
+    "peak_flops": peak,
   }
-  with file_errors(f"--workdir={folder}: cannot write there"):
-    records.write_text(path, json.dumps(results))
-  shape = trained.experiment.model.config
-  results["peak_flops"] = peak = peak_flops(shape.dtype, shape.precision)
   title = "{device}, {cpus} CPUs, jax {jax}: at most {giga:.0f} GFLOP/s"
   print(title.format(**results, giga=peak / 1e9))
   print(" " * 32 + "".join(f"{heading:>13}" for heading in HEADINGS))
-  for case in cases(trained, config.eval.lengths):
+  for case in cases(timed_run, config.eval.lengths):
     rows.append(measure(case, config.bench.repeats))
     print(table_line(rows[-1], peak), flush=True)
-    records.write_text(path, json.dumps(results, indent=1))
     if config.bench.trace:
       with jax.profiler.trace(folder / "trace" / case.name):
         jax.block_until_ready(case.function())
-  print(f"{LEGEND}\nrows: {path}")
+  records.write_text(folder / "bench.json", json.dumps(results, indent=1))
+  print(f"{LEGEND}\nrows: {folder / 'bench.json'}")
   return 0
 
 
-def cases(trained: loop.Run, lengths: tuple[int, ...]) -> Iterator[Case]:
+def cases(timed_run: loop.Run, lengths: tuple[int, ...]) -> Iterator[Case]:
   """Yields the cases of a run, tests at each of these lengths."""
-  experiment, scaffold = trained.experiment, of_seed(trained.scaffold, 0)
+  experiment, scaffold = timed_run.experiment, of_seed(timed_run.scaffold, 0)
   params = jax.jit(experiment.init)(0)
-  yield training_steps(trained, params, scaffold)
+  yield training_steps(timed_run, params, scaffold)
   model = Model(experiment, scaffold, params)
   test_set = next(iter(experiment.task.test_sets))
   for length in lengths:
@@ -124,18 +117,18 @@ def cases(trained: loop.Run, lengths: tuple[int, ...]) -> Iterator[Case]:
 
 
 def training_steps(
-  trained: loop.Run, params: dict, scaffold: dict, rounds: int = 10
+  timed_run: loop.Run, params: dict, scaffold: dict, cycles: int = 10
 ) -> Case:
-  """Returns the case of the gradient steps of some rounds of training of one
+  """Returns the case of the gradient steps of some cycles of training of one
   seed, in one program."""
-  experiment, spec = trained.experiment, trained.spec
-  opt_state = optimizer.make_optimizer(trained.train).init(params)
+  experiment, spec = timed_run.experiment, timed_run.spec
+  opt_state = optimizer.make_optimizer(timed_run.train).init(params)
 
   @jax.jit
-  def train(learned: tuple, rounds: int) -> tuple:
-    def train_round(index: jax.Array, learned: tuple) -> tuple:
+  def train(learned: tuple, cycles: int) -> tuple:
+    def train_cycle(index: jax.Array, learned: tuple) -> tuple:
       for step_spec in experiment.step_specs:
-        # The round stands for the step: which examples are drawn does not
+        # The cycle stands for the step: which examples are drawn does not
         # change the time.
         params, opt_state = learned
         params, opt_state, _ = loop.train_step(
@@ -144,22 +137,22 @@ def training_steps(
         learned = params, opt_state
       return learned
 
-    return jax.lax.fori_loop(0, rounds, train_round, learned)
+    return jax.lax.fori_loop(0, cycles, train_cycle, learned)
 
-  rows = 0  # of the decoder in a round
-  for step_spec in experiment.step_specs:
-    for share in step_spec:
-      for part in share.parts:
-        batch, _ = loop.draw_batch(spec, share.head, part, 0, 0)
-        rows += math.prod(batch.inputs.shape)
-  step = lambda: train((params, opt_state), rounds)
+  rows = sum(  # of the decoder in a cycle
+    math.prod(loop.draw_batch(spec, share.head, part, 0, 0)[0].inputs.shape)
+    for step_spec in experiment.step_specs
+    for share in step_spec
+    for part in share.parts
+  )
+  step = lambda: train((params, opt_state), cycles)
   return Case(
     "training step",
     step,
-    rounds * spec.steps_per_cycle,
-    rounds * rows,
-    # The number of rounds is an argument, so that they are counted once.
-    rounds * count_flops(step),
+    cycles * spec.steps_per_cycle,
+    cycles * rows,
+    # The number of cycles is an argument, so that they are counted once.
+    cycles * count_flops(step),
   )
 
 
@@ -182,19 +175,13 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
 def table_line(row: dict[str, Any], peak: float) -> str:
   """Returns a row as a line of the table."""
   rate = row["flops"] / row["seconds"]
-  numbers = (
-    1e3 * row["seconds"],
-    row["rows"] / row["seconds"],
-    rate / 1e9,
-    100 * rate / peak,
-    row["first_call"],
-  )
-  return f"{row['name']:<32}" + "".join(
-    f"{f'{number:.3g}' if number < 1000 else f'{number:.0f}':>13}"
-    if number
-    else f"{'-':>13}"
-    for number in numbers
-  )
+  numbers = [1e3 * row["seconds"], row["rows"] / row["seconds"], rate / 1e9]
+  numbers += [100 * rate / peak, row["first_call"]]
+  texts = [f"{x:.3g}" if x < 1000 else f"{x:.0f}" for x in numbers]
+  cells = [
+    x if number else "-" for x, number in zip(texts, numbers, strict=True)
+  ]
+  return f"{row['name']:<32}" + "".join(f"{cell:>13}" for cell in cells)
 
 
 def peak_flops(dtype: str, precision: str) -> float:

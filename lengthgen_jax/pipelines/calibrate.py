@@ -36,7 +36,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   trained_run = runs.make_run(config, folder)
   check_config(config, trained_run.experiment)
   models = interpolating_models(config, trained_run)
-  calibrate(config, models, folder / "calibrate")
+  write_bias(config, models, folder / "calibrate")
   print(f"bias: {workdir.bias_path(folder)}")
   return 0
 
@@ -105,21 +105,17 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   """
   models = runs.load(run, "best")
   threshold = config.abc.min_exact_match
-  interpolating = []
+  sound = [model for model in models if not model.diverged]
+  interpolating = [model for model in sound if model.em >= threshold]
   for model in models:
-    if model.em >= threshold and not model.diverged:
-      interpolating.append(model)
-    else:
+    if model not in interpolating:
       reason = "diverged" if model.diverged else "did not interpolate"
       runs.print_note(
         f"seed {model.seed} {reason} (EM {100 * model.em:.1f} %,"
         f" abc.min_exact_match={threshold}); dropped"
       )
-  check(
-    not all(model.diverged for model in models),
-    "all seeds diverged: lower train.learning_rate",
-  )
-  best_exact_match = max(model.em for model in models if not model.diverged)
+  check(sound, "all seeds diverged: lower train.learning_rate")
+  best_exact_match = max(model.em for model in sound)
   check(
     interpolating,
     "no seed interpolated: the best validation EM is"
@@ -131,7 +127,7 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
 
 
 @stopwatch.phase("calibration")
-def calibrate(
+def write_bias(
   config: ConfigDict, models: list[Model], folder: pathlib.Path
 ) -> None:
   """Calibrates every seed and writes bias.npz and attention.npz to a folder.
@@ -166,7 +162,7 @@ def calibrate(
     )
     selections = {}
     for site, means in attention.items():
-      candidates[site], selections[site] = attention_statistics.select_lines(
+      candidates[site], selections[site] = calibration.select_lines(
         section, experiment.task, means, site
       )
       _print_lines(section, model, site, candidates[site], selections[site])

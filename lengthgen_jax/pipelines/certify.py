@@ -18,16 +18,13 @@ from tqdm import tqdm
 
 import lengthgen_jax
 from lengthgen_jax import hosts, stopwatch
-from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import evaluate, export, prune, workdir
-from lengthgen_jax.probes.figures import draw_margins
 from lengthgen_jax.proofs import checker, table
 from lengthgen_jax.proofs.search import Search
 from lengthgen_jax.results import records
 
-EDGES = np.concatenate([[-np.inf], np.arange(-8, 40, 0.5), [np.inf]])
 MANY_CONTEXTS = 5_000_000  # no more are counted
 OPINION_CONTEXTS = 30_000  # that the program is tried on, at most
 
@@ -41,30 +38,25 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 @stopwatch.phase("certificate")
 def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   """Certifies the models of a stage, which have all their lines, and writes
-  certificate.json, rows of results.jsonl and, if contexts of any seed were
-  tried, figures/margins.png.
-
-  Returns:
-    The certificate of each seed, {str(seed): certificate}.
+  certificate.json and rows of results.jsonl; returns {str(seed): certificate}.
 
   Raises:
     UsageError: a file cannot be read; or the checker and the program disagree
       about a model.
   """
-  path, certificates, rows = folder / workdir.CERTIFICATE, {}, []
-  config, previous = stage.config, workdir.read_certificates(folder)
+  path, config, rows = folder / workdir.CERTIFICATE, stage.config, []
+  certificates = workdir.read_certificates(folder)
   for model in stage.models:
     seed = str(model.seed)
-    result = previous.get(seed, {})
+    result = certificates.get(seed, {})
     if not is_valid(result, config, model):
       result = new_certificate(config, model)
     pruned = prune.without_closed(config.prune, model, result)
-    asked = result["value"] == 1 and config.certify.second_opinion
+    asked = result["outcome"] == 1 and config.certify.second_opinion
     if asked and "second_opinion" not in result:
       result["second_opinion"] = second_opinion(config, pruned, result)
     certificates[seed] = result
-    text = json.dumps(previous | certificates, indent=1) + "\n"
-    records.write_text(path, text)
+    records.write_text(path, json.dumps(certificates, indent=1) + "\n")
     print(f"seed {seed}: {result['verdict']}", flush=True)
     if opinion := result.get("second_opinion"):
       print(
@@ -75,19 +67,6 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
     rows.append(evaluate.certified_row(stage, pruned, result))
   records.merge(folder / "results.jsonl", rows)
   print(f"certificate: {path}")
-  histograms = {
-    f"seed {seed}: {result['verdict']}": np.array(result["histogram"])
-    for seed, result in certificates.items()
-    if any(result["histogram"])
-  }
-  if histograms:
-    figure = draw_margins(
-      histograms,
-      EDGES,
-      folder / "figures" / "margins.png",
-      f"{config.task}: margins of the contexts that were tried",
-    )
-    print(f"figure: {figure}")
   return certificates
 
 
@@ -97,7 +76,7 @@ def is_valid(previous: dict, config: ConfigDict, model: Model) -> bool:
   pruned = prune.without_closed(config.prune, model, previous)
   return (
     previous.get("checksum") == pruned.checksum
-    and previous["value"] is not None
+    and previous["outcome"] is not None
     and prune.is_pruned_as_asked(config.prune, previous)
     and (previous["complete"] or not config.certify.exhaustive)
   )
@@ -105,8 +84,10 @@ def is_valid(previous: dict, config: ConfigDict, model: Model) -> bool:
 
 def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
   """Returns the certificate of a model with all its lines, which is pruned
-  before that."""
-  if reason := refusal(config, model):
+  before that, unless the checker refuses it."""
+  try:
+    checker.Model(*exported(config, model))
+  except (UsageError, ValueError, LookupError, TypeError) as reason:
     return certificate_of(model, f"not proved: {reason}")
   return prune.certify_pruned(
     config.prune,
@@ -114,15 +95,6 @@ def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
     lambda pruned: certify_model(config, pruned),
     lambda full: count_contexts(config, full),
   )
-
-
-def refusal(config: ConfigDict, model: Model) -> str:
-  """Returns why the checker refuses a model, "" if it does not."""
-  try:
-    checker.Model(*exported(config, model))
-  except (UsageError, ValueError, LookupError, TypeError) as reason:
-    return str(reason)
-  return ""
 
 
 def exported(config: ConfigDict, model: Model) -> tuple[dict, dict, dict]:
@@ -141,7 +113,7 @@ def certificate_of(model: Model, verdict: str) -> dict[str, Any]:
   """Returns the certificate of a model of which nothing was tried, with all
   fields that certificates have."""
   return {
-    "value": None,  # 1: right, 0: wrong
+    "outcome": None,  # 1: right, 0: wrong
     "verdict": verdict,
     "contexts": 0,
     "complete": True,  # whether all contexts were tried
@@ -149,8 +121,6 @@ def certificate_of(model: Model, verdict: str) -> dict[str, Any]:
     "rounding": None,
     "counterexamples": [],
     "training_inputs": {"failing": [], "thin": []},
-    "histogram": [],
-    "lines": describe_lines(model),
     "checksum": model.checksum,
     "step": model.step,
     "version": lengthgen_jax.__version__,
@@ -160,7 +130,6 @@ def certificate_of(model: Model, verdict: str) -> dict[str, Any]:
 def certify_model(config: ConfigDict, model: Model) -> dict[str, Any]:
   """Returns the certificate of one seed's model, which is not refused."""
   exported_model, section = exported(config, model), config.certify
-  histogram = np.zeros(len(EDGES) - 1, int)
   bar = tqdm(
     unit="context",
     unit_scale=True,
@@ -170,8 +139,6 @@ def certify_model(config: ConfigDict, model: Model) -> dict[str, Any]:
   )
 
   def progress(margins: np.ndarray, total: int) -> None:
-    nonlocal histogram
-    histogram += np.histogram(margins, EDGES)[0]
     bar.total = total
     bar.update(len(margins))
 
@@ -180,31 +147,30 @@ def certify_model(config: ConfigDict, model: Model) -> dict[str, Any]:
   verdict, text = proof.pop("verdict"), str(proof.pop("text"))
   details = text.partition(": ")[2]
   result = certificate_of(model, f"not proved: {details}") | proof
-  result["histogram"] = histogram.tolist()
   if verdict == "proved":
     text = f"right for every length: {details}"
-    return result | {"value": 1, "verdict": text}
+    return result | {"outcome": 1, "verdict": text}
   if verdict == "refused":
     return result | {"complete": False}
   search = Search(model, *exported_model)
-  found = search.find_wrong(np.random.default_rng(0), section.exhaustive)
+  findings = search.find_wrong(np.random.default_rng(0), section.exhaustive)
   result |= {
-    "contexts": found.contexts,
+    "contexts": findings.contexts,
     "complete": bool(section.exhaustive),
-    "margin": found.margin,
-    "counterexamples": found.counterexamples,
-    "training_inputs": {"failing": found.failing, "thin": found.thin},
+    "margin": findings.margin,
+    "counterexamples": findings.counterexamples,
+    "training_inputs": {"failing": findings.failing, "thin": findings.thin},
   }
-  if not found.counterexamples:
+  if not findings.counterexamples:
     text = f"not proved: {text}; no input is known to fail"
     return result | {"verdict": text}
   first = "" if section.exhaustive else "the first "
-  shortest = ", ".join(found.counterexamples[:3])
+  shortest = ", ".join(findings.counterexamples[:3])
   text = (
-    f"wrong in {found.wrong:,} of {first}{found.contexts:,} contexts, the"
-    f" shortest: {shortest}; smallest margin {found.margin:.3g}"
+    f"wrong in {findings.wrong:,} of {first}{findings.contexts:,} contexts, the"
+    f" shortest: {shortest}; smallest margin {findings.margin:.3g}"
   )
-  return result | {"value": 0, "verdict": text}
+  return result | {"outcome": 0, "verdict": text}
 
 
 def count_contexts(config: ConfigDict, model: Model) -> str:
@@ -245,19 +211,3 @@ def second_opinion(
     " that no input has",
   )
   return opinion
-
-
-def describe_lines(model: Model) -> dict[str, list[str]]:
-  """Returns the equations of the lines (Lines.describe) of every head, by names
-  like "cross layer 0 head 1"; layer 0 alone where all layers share them."""
-  descriptions = {}
-  for site, lines in model.scaffold.items():
-    names = model.experiment.site_segments[site]
-    if not isinstance(lines, SiteLines):
-      continue
-    for layer, head in np.ndindex(*np.shape(lines.valid)[:2]):
-      descriptions[f"{site} layer {layer} head {head}"] = [
-        lines.lines.take((layer, head, index)).describe(names)
-        for index in np.flatnonzero(lines.valid[layer, head])
-      ]
-  return descriptions

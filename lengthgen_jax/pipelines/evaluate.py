@@ -18,7 +18,8 @@ from lengthgen_jax.construction import precision
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.pipelines import run_figures, runs, workdir
-from lengthgen_jax.probes.figures import draw_precision
+from lengthgen_jax.probes.activations import observations
+from lengthgen_jax.probes.figures import draw_biases, draw_precision
 from lengthgen_jax.results import figures, records, tables
 
 
@@ -65,7 +66,9 @@ def draw_figures(
   if workdir.is_abc(folder):
     paths = run_figures.draw_calibration(config, folder, model)
   elif config.bias.kind == "window" and experiment.task.axes == 1:
-    paths = run_figures.draw_window(model, folder)
+    # ABS paper, figure 3.
+    (observation,) = observations(model, experiment.train_length, 1)
+    paths = draw_biases(model, observation.batch, folder / "figures")
   if config.eval.precisions:
     # How long lists the construction of Theorem 5.1 of the task hinting paper
     # sorts if its numbers are rounded to a few significant bits.
@@ -207,7 +210,7 @@ def certified_row(
   return (
     row_conditions(stage, model)
     | dict.fromkeys(("test_set", "length", "bits", "lower_bound"))
-    | {"metric": "certified", "value": certificate["value"]}
+    | {"metric": "certified", "value": certificate["outcome"]}
     | {"n": certificate["contexts"], "reason": certificate["verdict"]}
     | {name: certificate[name] for name in ("margin", "rounding")}
   )

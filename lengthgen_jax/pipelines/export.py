@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.config import build
-from lengthgen_jax.errors import check, file_errors
+from lengthgen_jax.errors import check, file_errors, local_path
 from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import evaluate, runs, workdir
@@ -25,15 +25,13 @@ from lengthgen_jax.pretrained import files
 from lengthgen_jax.proofs import table
 from lengthgen_jax.results import records
 
-# Fields of a certificate that a card leaves out: they are long, and only
-# finetuning, figures and another --mode=certify need them.
-LONG_FIELDS = ("counterexamples", "training_inputs", "histogram")
-# The fields of W/origin.json that a card's data sheet has.
-ORIGIN_FIELDS = ("command", "date", "machine", "versions", "commit")
+# Fields of a certificate that a card leaves out: they are long, and finetuning
+# alone needs them.
+LONG_FIELDS = ("counterexamples", "training_inputs")
 
 
 def run(
-  config: ConfigDict, folder: pathlib.Path, path: pathlib.Path, seed: int | None
+  config: ConfigDict, folder: pathlib.Path, target: str | None, seed: int | None
 ) -> int:
   """Exports one seed's model of a workdir's last stage, with the parameters of
   eval.checkpoint; returns the exit code.
@@ -41,7 +39,7 @@ def run(
   Args:
     config: the config of the workdir.
     folder: the workdir.
-    path: FOLDER/NAME; the files are FOLDER/NAME.npz and FOLDER/NAME.json.
+    target: FOLDER/NAME; the files are FOLDER/NAME.npz and FOLDER/NAME.json.
     seed: as in `choose`.
 
   Raises:
@@ -49,6 +47,8 @@ def run(
       not this seed; the model cannot be exported; or a file cannot be read or
       written.
   """
+  check(target, "--export_to is missing: name FOLDER/NAME of the files")
+  path = local_path("--export_to", str(target))
   check(
     path.name
     and not path.name.startswith(".")
@@ -64,17 +64,14 @@ def run(
     origin = json.loads((folder / workdir.ORIGIN).read_text(encoding="utf-8"))
   results = records.read_results(folder / "results.jsonl")
   card, arrays = exported_model(stage.config, model)
-  certificate = stage.certificates.get(model.seed)
-  if certificate is not None:
-    certificate = {
-      name: value
-      for name, value in certificate.items()
-      if name not in LONG_FIELDS
-    }
+  certificate = {
+    name: value
+    for name, value in stage.certificates.get(model.seed, {}).items()
+    if name not in LONG_FIELDS
+  }
   card |= {
-    "data_sheet": {name: origin[name] for name in ORIGIN_FIELDS}
-    | data_sheet(stage, model, results),
-    "certificate": certificate,
+    "data_sheet": origin | data_sheet(stage, model, results),
+    "certificate": certificate or None,
   }
   files.write(path, card, arrays)
   # A name with a slash is a file, one without is a model of the package.
@@ -137,7 +134,7 @@ def choose(
   margins = {
     seed: certificate["margin"]
     for seed, certificate in certificates.items()
-    if certificate["value"] == 1
+    if certificate["outcome"] == 1
   }
   if margins:
     return by_seed[max(margins, key=margins.__getitem__)]

@@ -16,7 +16,6 @@ from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import certify, runs, workdir
 from lengthgen_jax.proofs.search import Search
 from lengthgen_jax.results import records
-from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop
 
 
@@ -38,16 +37,6 @@ def check_config(config: ConfigDict, prefix: str = "") -> None:
     checkpoint in ("last", "best"),
     f"eval.checkpoint={checkpoint!r}: rounds of finetuning count steps of their"
     " own; choose last or best, or finetune.rounds=0",
-  )
-  batch_size, share = config.train.batch_size, config.finetune.share
-  count = batch_size  # of the main task's examples
-  if config.mixing.kind == "weighted":
-    weights = config.mixing.weights or (1.0,) * (1 + len(config.hints))
-    count = dataset.split(batch_size, weights)[0]
-  check(
-    int(share * count),
-    f"finetune.share={share}: no example of the main task's {count} in"
-    f" {prefix}train.batch_size={batch_size}; choose a larger share",
   )
   check(
     data.width != "fixed" or data.fixed_width - 1 <= data.train_length,
@@ -112,7 +101,7 @@ def _inputs(
   inputs = {}
   for model in stage.models:
     certificate = certificates[str(model.seed)]
-    if certificate["value"] != 0 or _is_hopeless(stage.config, model):
+    if certificate["outcome"] != 0 or _is_hopeless(stage.config, model):
       continue
     if certificate["training_inputs"]["failing"]:
       inputs[str(model.seed)] = certificate["training_inputs"]
@@ -130,10 +119,10 @@ def _inputs(
 def _is_hopeless(config: ConfigDict, model: Model) -> bool:
   """Returns whether some row of a wrong model cannot tell two inputs apart that
   it must answer differently; a note says what the row sees."""
-  found = Search(model, *certify.exported(config, model)).lookalikes()
-  if found is None:
+  alike = Search(model, *certify.exported(config, model)).lookalikes()
+  if alike is None:
     return False
-  (*seen, target), texts = found
+  (*seen, target), texts = alike
   advice = "add a line to bias.file"
   if config.bias.kind == "window":
     advice = "raise bias.window"

@@ -31,5 +31,5 @@ def proof(card: dict) -> str:
   proved, "measured", or that the certificate is of another model."""
   if card["certificate"] == files.OTHER_MODEL:
     return files.OTHER_MODEL["verdict"]
-  is_proved = card["certificate"] and card["certificate"]["value"] == 1
+  is_proved = card["certificate"] and card["certificate"]["outcome"] == 1
   return "∀" if is_proved else "measured"

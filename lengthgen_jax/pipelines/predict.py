@@ -7,14 +7,12 @@ from typing import TextIO
 
 from ml_collections import ConfigDict
 
-from lengthgen_jax.errors import check, file_errors
+from lengthgen_jax.errors import check, file_errors, local_path
 from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.pipelines import runs, workdir
 
 
-def run(
-  config: ConfigDict, folder: pathlib.Path, source: pathlib.Path | None
-) -> int:
+def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
   """Answers input texts, one a line of a file, or of standard input for None,
   with the seed that is best by validation.
 
@@ -39,7 +37,8 @@ def run(
     sys.stdin.reconfigure(errors="replace")
     return answer_all(model, sys.stdin, config.eval.scratchpad)
   with file_errors(f"--input={source}:"):
-    text = source.read_text(encoding="utf-8", errors="replace")
+    path = local_path("--input", source)
+    text = path.read_text(encoding="utf-8", errors="replace")
   return answer_all(model, io.StringIO(text), config.eval.scratchpad)
 
 

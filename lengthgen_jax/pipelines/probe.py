@@ -12,6 +12,7 @@ import html
 import pathlib
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import jax
 import numpy as np
@@ -23,13 +24,16 @@ from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.pipelines import (
   evaluate,
-  run_figures,
   runs,
   workdir,
 )
-from lengthgen_jax.pipelines.training_probes import observations
+from lengthgen_jax.pipelines.attention_statistics import strongest_lines
 from lengthgen_jax.probes import figures, interventions
-from lengthgen_jax.probes.activations import Mean, Observation, activation
+from lengthgen_jax.probes.activations import (
+  Mean,
+  Observation,
+  observations,
+)
 from lengthgen_jax.probes.figures import FigureData, tokens_of
 from lengthgen_jax.probes.registry import LINES, PROBES, Probe, measure, select
 from lengthgen_jax.probes.tables import summary
@@ -45,8 +49,8 @@ MAX_TOKENS = 200  # of the longest sequence that is drawn
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Probes the models of a workdir's stage; returns the exit code, 0.
 
-  With probe.activations it also writes activations.npz, and with probe.retrain
-  it trains in a folder "without", in that of the stage's training.
+  With probe.retrain it trains in a folder "without", in that of the stage's
+  training.
 
   Raises:
     UsageError: nothing was trained there, or a field of probe is not valid for
@@ -60,7 +64,6 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   probes = select(section.only, model, "probe.only", PROBES)
   drawn = select(section.figures, model, "probe.figures", figures.FIGURES)
   inputs = _inputs(stage.config, model)
-  _save_activations(section.activations, inputs, folder / "activations.npz")
   if section.retrain:
     check(LINES.holds(model), f"probe.retrain is for {LINES.text}")
   rows = [
@@ -144,21 +147,6 @@ def _inputs(config: ConfigDict, model: Model) -> dict[str, Observation]:
   return inputs
 
 
-def _save_activations(
-  names: tuple[str, ...], inputs: dict[str, Observation], path: pathlib.Path
-) -> None:
-  """Writes an .npz with the named activations of the inputs to draw, as
-  "INDEX.NAME"; nothing without names."""
-  arrays = {
-    f"{i}.{name}": np.asarray(activation(observation.acts, name))
-    for name in names
-    for i, observation in enumerate(inputs.values())
-  }
-  if arrays:
-    np.savez_compressed(path, allow_pickle=False, **arrays)
-    print(f"activations: {path}")
-
-
 def _causal_length(section: ConfigDict, model: Model) -> int:
   """Returns the length of the inputs of interventions, in digits or items."""
   return section.causal_length or model.experiment.train_length
@@ -191,16 +179,17 @@ def _rows(
     }
     if not selected:
       continue
-    size_text = f"{length} {model.experiment.task.unit}"
-    names = ", ".join(selected)
-    runs.print_note(f"seed {model.seed}, {size_text}: {names}")
+    length_text = f"{length} {model.experiment.task.unit}"
+    runs.print_note(f"seed {model.seed}, {length_text}: {', '.join(selected)}")
     batches = observations(
       model,
       length,
       section.samples,
       seed=config.eval.seed,
       exact=not by_length,
-      calibration=config.calibration,
+      scored_lines=partial(
+        strongest_lines, config.calibration, model, section.samples
+      ),
     )
     conditions = _conditions(stage, model, length)
     for name, means in measure(selected, batches).items():
@@ -225,7 +214,7 @@ def _labels(section: ConfigDict, model: Model) -> dict[str, list[str]]:
   "outputs", and of the "source" if there is one, of interventions' inputs."""
   length = _causal_length(section, model)
   batch = next(observations(model, length, section.samples)).batch
-  by_site = run_figures.labels_by_site(model.experiment.task, batch)
+  by_site = figures.labels_by_site(model.experiment.task, batch)
   rows = by_site["self"].rows
   labels = {
     "inputs": by_site["self"].keys,

@@ -81,7 +81,7 @@ def certify_pruned(
   while True:
     closed, margins = _prune(section, model, texts, keep_all=is_refuted)
     result = certify(_without(model, closed))
-    if not closed or result["value"] != 0:
+    if not closed or result["outcome"] != 0:
       break
     wrong = [x for x in result["counterexamples"][:MAX_TEXTS] if x not in texts]
     note(

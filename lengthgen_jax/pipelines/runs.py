@@ -1,28 +1,22 @@
 """The runs that a config describes, and the models that they trained."""
 
-import collections
 import dataclasses
 import itertools
 import json
 import pathlib
 import sys
-from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from lengthgen_jax import hosts
-from lengthgen_jax.attention import kernel, lines
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines.training_probes import make_watcher
-from lengthgen_jax.tasks import dataset
-from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training import loop, mesh, optimizer
 
 TRAINING_INPUTS = "inputs.json"  # of a round of finetuning, by seed
@@ -152,44 +146,6 @@ def finetuning_run(
     ),
     mesh=run.mesh.for_seeds(len(seeds), run.train.batch_size),
   )
-
-
-def print_closed_rows(run: loop.Run) -> None:
-  """Prints a note for each decoder site at which scored rows have all keys
-  closed at the last width of training; all seeds, layers and heads count."""
-  experiment, scaffold = run.experiment, run.scaffold
-  if not scaffold:
-    return
-  longest = dataset.Part(len(experiment.data[0].lengths.buckets) - 1, 1)
-  batch = experiment.sample(
-    jax.random.key(0), experiment.task.name, longest, experiment.num_widths - 1
-  )
-  scored_T = np.asarray(batch.weight[0]) > 0
-  counts = collections.Counter()
-  num_seeds = max(len(jax.tree.leaves(site)[0]) for site in scaffold.values())
-  for index in range(num_seeds):
-    of_seed = lines.of_seed(scaffold, index)
-    for site, closed in _closed_rows(experiment, of_seed, batch).items():
-      counts[site] += int(closed[..., scored_T].sum())
-  for site, count in sorted(counts.items()):
-    if count:
-      print_note(
-        f"bias: {count} rows of {site}-attention have nothing open, of"
-        f" {int(scored_T.sum())} in each head; their context vector is zero"
-      )
-
-
-@partial(jax.jit, static_argnums=0)
-def _closed_rows(
-  experiment: Experiment, scaffold: dict, batch: Batch
-) -> dict[str, jax.Array]:
-  """Returns by decoder site which rows have no open key with a seed's
-  scaffold, [N or 1, 1, H, T] bool."""
-  biases = experiment.site_inputs(scaffold, batch).biases
-  return {
-    site: jnp.all(biases[site].values == kernel.CLOSED, axis=-1)
-    for site in set(scaffold) - {"encoder"}
-  }
 
 
 def load(run: loop.Run, checkpoint: str) -> list[trained.Model]:

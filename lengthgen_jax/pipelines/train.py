@@ -30,7 +30,6 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   finetune.check_config(config)
   initial = initial_parameters(config, training_run)
   workdir.open_workdir(config, folder, "train")
-  runs.print_closed_rows(training_run)
   loop.train(training_run, initial)
   finetune.certify_and_finetune(config, folder)
   return evaluate.run(config, folder)

@@ -17,11 +17,9 @@ import contextlib
 import copy
 import dataclasses
 import datetime
-import errno
 import fcntl
 import itertools
 import json
-import os
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator
@@ -50,7 +48,6 @@ from lengthgen_jax.training import loop
 
 CERTIFICATE = "certificate.json"
 ORIGIN = "origin.json"
-LOCK = ".lock"
 
 
 @contextlib.contextmanager
@@ -66,11 +63,9 @@ def lock(workdir: pathlib.Path) -> Iterator[None]:
   if not hosts.is_primary():
     yield
     return
-  is_new, path = not workdir.exists(), workdir / LOCK
+  is_new, path = not workdir.exists(), workdir / ".lock"
   with file_errors(f"--workdir={workdir}: cannot write there"):
     workdir.mkdir(parents=True, exist_ok=True)
-    if not os.access(workdir, os.W_OK):
-      raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     file = path.open("w", encoding="utf-8")
   with file:
     try:
@@ -136,11 +131,13 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
       f"{config.pretrained}: name another --workdir for the results",
     )
   else:
-    saved_mode = "abc" if is_abc(workdir) else "train"
-    is_trained = is_abc(workdir) or (workdir / "checkpoints").is_dir()
+    other, part = {
+      "train": ("abc", "interpolate"),
+      "abc": ("train", "checkpoints"),
+    }[mode]
     check(
-      mode == saved_mode or not is_own or not is_trained,
-      f"--workdir={workdir} holds a run of --mode={saved_mode}: choose another"
+      not (is_own and (workdir / part).is_dir()),
+      f"--workdir={workdir} holds a run of --mode={other}: choose another"
       " workdir",
     )
   with file_errors(f"--workdir={workdir}: cannot write there"):
@@ -167,7 +164,8 @@ def bias_path(workdir: pathlib.Path) -> pathlib.Path:
 
 
 def read_certificates(workdir: pathlib.Path) -> dict[str, dict]:
-  """Returns {str(seed): certificate}, {} if nothing was certified.
+  """Returns {str(seed): certificate}, {} if nothing was certified; those of
+  before 0.3, which say "value" in place of "outcome", do not count.
 
   Raises:
     UsageError: the file cannot be read.
@@ -176,7 +174,8 @@ def read_certificates(workdir: pathlib.Path) -> dict[str, dict]:
   if not path.exists():
     return {}
   with file_errors(f"{path}: cannot be read"):
-    return json.loads(path.read_text(encoding="utf-8"))
+    certificates = json.loads(path.read_text(encoding="utf-8"))
+  return {seed: x for seed, x in certificates.items() if "outcome" in x}
 
 
 # What was trained there.

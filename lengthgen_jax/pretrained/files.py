@@ -49,7 +49,7 @@ CARD_FIELDS = (
   "certificate",
 )
 # What stands in the place of a certificate of another model.
-OTHER_MODEL = {"value": None, "verdict": "certificate is of another model"}
+OTHER_MODEL = {"outcome": None, "verdict": "certificate is of another model"}
 
 
 def names() -> list[str]:

@@ -10,19 +10,23 @@ head is in it.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from lengthgen_jax import rng
 from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.errors import check
-from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.evaluation.trained import Model, attention_bytes
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Task
 
+ATTENTION_BYTES = 256 << 20  # most, of the scores and weights of a batch
 # The activations of a block that are its residual stream.
 RESIDUALS = ("before_mlp", "after_mlp")
 
@@ -151,6 +155,55 @@ class Observation:
     """Returns the inner products [..., V] of vectors [..., D] with those of the
     basis "encoder" or "decoder"."""
     return x @ self.bases[basis].T
+
+
+def observations(
+  model: Model,
+  length: int,
+  samples: int,
+  *,
+  seed: int = 0,
+  first: int = 0,
+  exact: bool = True,
+  scored_lines: Callable[[], dict] = dict,
+) -> Iterator[Observation]:
+  """Yields observations of a model on random inputs of its task's first test
+  set, in as many batches as memory requires.
+
+  Args:
+    model: a trained model.
+    length: the length of the inputs, in the unit of the task.
+    samples: how many inputs there are, or fewer if the length has fewer.
+    seed: the seed of the inputs.
+    first: the index of the first input.
+    exact: whether batches are padded to exactly this length; otherwise one
+      compiled program serves several lengths.
+    scored_lines: as in Observation.
+
+  Raises:
+    UsageError: the model takes no inputs of this length.
+  """
+  experiment, task = model.experiment, model.experiment.task
+  width, units = experiment.test_width(length), task.units(length)
+  experiment.check_scaffold(width, model.scaffold)
+  longest = width if exact else experiment.bound(width, model.scaffold)
+  layers = experiment.model.config.num_decoder_layers
+  example_bytes = layers * attention_bytes(experiment, longest, None)
+  samples = task.num_test_samples(length, samples)
+  num_batches = math.ceil(samples / max(ATTENTION_BYTES // example_bytes, 1))
+  batch_size = math.ceil(samples / num_batches)
+  key = jax.random.fold_in(rng.stream(seed, "probe"), length)
+  for start in range(0, samples, batch_size):
+    index = np.minimum(np.arange(start, start + batch_size), samples - 1)
+    batch = experiment.random_batch(
+      key,
+      jnp.asarray(first + index),
+      units,
+      np.asarray(width, np.int32),
+      longest,
+    )
+    count, batch = min(batch_size, samples - start), jax.device_get(batch)
+    yield Observation(model, batch, count, units, scored_lines)
 
 
 def activation_names(acts: dict) -> list[str]:

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from lengthgen_jax.coordinates import Coordinates
@@ -18,6 +19,7 @@ from lengthgen_jax.drawing import (
   plt,
   save,
 )
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.probes.activations import RESIDUALS, Observation
 from lengthgen_jax.probes.registry import (
@@ -34,6 +36,7 @@ from lengthgen_jax.probes.tables import (
   select_rows,
   values_by_length,
 )
+from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Ids, Task
 
 ROWS_PER_PAGE = 12  # of projections
@@ -105,6 +108,24 @@ def position_labels(
       labels[i] = f"{chr(ord('a') + digit[0])}{digit[1] + 1}"
     elif digit:
       labels[i] = f"x{left.sum() + 1}"
+  return labels
+
+
+class Labels(NamedTuple):
+  """Labels name each row and key of an attention site."""
+
+  rows: list[str]
+  keys: list[str]
+
+
+def labels_by_site(task: Task, batch: Batch) -> dict[str, Labels]:
+  """Returns the labels of the rows and keys of a batch's first example, at each
+  attention site of the decoder."""
+  label = lambda at, ids: position_labels(task, at, np.asarray(ids)[0])
+  rows = label(batch.rows, batch.target)
+  labels = {"self": Labels(rows, label(batch.keys, batch.inputs))}
+  if batch.source_keys is not None:
+    labels["cross"] = Labels(rows, label(batch.source_keys, batch.source))
   return labels
 
 
@@ -200,6 +221,28 @@ def attention(data: FigureData) -> Named:
   for prefix, text, observation in data.named_inputs():
     for site, figure in attention_on(observation, text):
       yield f"{prefix}attention_{site}", figure
+
+
+def draw_biases(
+  model: Model, batch: Batch, folder: pathlib.Path
+) -> list[pathlib.Path]:
+  """Draws the bias of a model's scaffold at the rows and keys of a batch;
+  returns the path of a figure for each decoder site with a bias."""
+  biases = jax.jit(model.experiment.site_inputs)(model.scaffold, batch).biases
+  return [
+    save(
+      matrices(
+        np.asarray(biases[site].values)[:, 0],
+        f"{site}-attention bias, seed {model.seed} (white: closed)",
+        labels.keys,
+        labels.rows,
+        label="bias",
+      ),
+      folder / f"bias_{site}.png",
+    )
+    for site, labels in labels_by_site(model.experiment.task, batch).items()
+    if site in model.scaffold
+  ]
 
 
 def attention_on(
@@ -561,32 +604,7 @@ FIGURES = {
 }
 
 
-# Certificates and the construction.
-
-
-def draw_margins(
-  histograms: dict[str, np.ndarray],
-  edges: np.ndarray,
-  path: pathlib.Path,
-  title: str,
-) -> pathlib.Path:
-  """Draws a histogram of the margins of the contexts of each certificate, with
-  `edges` whose first and last are infinite; returns the path."""
-  figure, axes = panels(len(histograms), 5, 1.9, columns=1, sharex=True)
-  # The outer intervals are drawn with a width of 1.
-  edges = np.concatenate([[edges[1] - 1], edges[1:-1], [edges[-2] + 1]])
-  colors = np.where(edges[:-1] < 0, "tab:red", "tab:blue")
-  for axis, (name, counts) in zip(axes, histograms.items(), strict=True):
-    axis.bar(edges[:-1], counts, np.diff(edges), align="edge", color=colors)
-    axis.set_yscale("log")
-    axis.set_ylim(bottom=0.5)
-    axis.set_ylabel("contexts")
-    axis.set_title(name)
-  occupied = np.flatnonzero(sum(histograms.values()))
-  axes[0].set_xlim(edges[occupied[0]] - 1, edges[occupied[-1]] + 2)
-  figure.supxlabel("margin: right logit - best wrong one")
-  figure.suptitle(title)
-  return save(figure, path)
+# The construction.
 
 
 def draw_precision(

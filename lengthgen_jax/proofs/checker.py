@@ -196,8 +196,8 @@ def check_arrays(model):
   require(not unknown, f"{unknown}: no such array is known")
   require(not missing, f"{missing}: is missing")
   for name, form in forms.items():
-    found = arrays[name].dtype.str[: len(form[0])], arrays[name].shape
-    require(found == form, f"{name} is {found}, not {form}")
+    actual = arrays[name].dtype.str[: len(form[0])], arrays[name].shape
+    require(actual == form, f"{name} is {actual}, not {form}")
   for name in parameters:
     is_valid = (np.abs(arrays[name]) < MAX_PARAMETER).all()  # NaN is not
     require(is_valid, f"{name} is not of numbers, or they are too large")
@@ -748,15 +748,15 @@ def stated_table(config):
     product = lambda s, x: index_of[tuple(elements[s][k] for k in elements[x])]
     start, size, step = 0, len(elements), lambda s, x: twice(product(s, x))
   elif name == "dyck":
-    kinds, bound = range(len(section["brackets"]) // 2), section["bound"]
-    stacks = [itertools.product(kinds, repeat=n) for n in range(bound + 1)]
+    kinds, capacity = range(len(section["brackets"]) // 2), section["bound"]
+    stacks = [itertools.product(kinds, repeat=n) for n in range(capacity + 1)]
     stacks = [*itertools.chain(*stacks), None]  # None is "invalid"
     start, size = (), 2 * len(kinds)
 
     def step(stack, bracket):
       kind, closes = divmod(bracket, 2)
       if stack is not None:
-        fits = stack[-1:] == (kind,) if closes else len(stack) < bound
+        fits = stack[-1:] == (kind,) if closes else len(stack) < capacity
         stack = (stack[:-1] if closes else (*stack, kind)) if fits else None
       return stack, size + stacks.index(stack)
   else:
@@ -929,12 +929,12 @@ class Contexts:
   def plans(self, row_class, names):
     """Returns the plans of a row class, whose variables are `names`; the last
     one is what it must predict, which no row sees."""
-    task, reach, target = self.model.task, self.model.reach[-1], names[-1]
+    task, span, target = self.model.task, self.model.span[-1], names[-1]
     known = {target: target} if isinstance(target, int) else {}  # no variable
     index_of = {name: v for v, name in enumerate(names)}
     # The columns that stand for many columns of their kind: lemma 2.
     x, y, *_ = row_class
-    sizes_and_columns = (x, reach + 2), (y, x + reach + 2)
+    sizes_and_columns = (x, span + 2), (y, x + span + 2)
     limit = self.model.class_limit
     repeatable = [c for size, c in sizes_and_columns if size >= limit]
     choices, columns = task.columns(*row_class)
@@ -1005,9 +1005,9 @@ class Contexts:
     most about BATCH_SIZE at a time. If they are more, they are divided by the
     token of one more variable, in the order in which columns are read."""
     codes = [self.run(plan, tokens) for plan in plans]
-    found = [x for x in codes if x is not None]
-    if len(found) == len(codes):
-      yield distinct(np.concatenate(found))
+    arrays = [x for x in codes if x is not None]
+    if len(arrays) == len(codes):
+      yield distinct(np.concatenate(arrays))
       return
     read = (step.variables for plan in plans for step in plan.steps)
     given = {None, *(v for v, _ in tokens)}
@@ -1021,8 +1021,8 @@ class Contexts:
     for row_class, names, plans in rows:
       tokens = code // self.radix ** np.arange(len(names)) % self.radix
       given = [*enumerate(tokens.tolist())]
-      found = (self.run(plan, given) for plan in plans)
-      if any(x is not None and code in x for x in found):
+      codes_of = (self.run(plan, given) for plan in plans)
+      if any(x is not None and code in x for x in codes_of):
         pairs = zip(names[:-1], tokens[:-1], strict=True)
         return row_class, " ".join(f"{name}={token}" for name, token in pairs)
     raise AssertionError("a context of no row")
@@ -1094,10 +1094,10 @@ class Model:
     # By axis, how far lines and layers lead (C in docs/proofs.md); the last
     # axis is that of columns. From the limit on, x and y of a row class stand
     # for all above that differ by multiples of the period.
-    self.reach = [*map(self.find_reach, range(len(self.task.directions)))]
-    self.class_limit = 2 * self.reach[-1] + 4 + self.task.slack
+    self.span = [*map(self.find_span, range(len(self.task.directions)))]
+    self.class_limit = 2 * self.span[-1] + 4 + self.task.slack
 
-  def find_reach(self, axis):
+  def find_span(self, axis):
     """Returns C of lemma 1 along an axis."""
     farthest = []
     for sites in zip(*self.lines.values(), strict=True):  # of one layer
@@ -1367,15 +1367,15 @@ def receptive_fields(model, contexts):
   """Returns {receptive field: [(row class, names, plans), ...]} of all row
   classes."""
   task, fields = model.task, {}
-  sizes, row_reach = range(model.class_limit + model.period), model.reach[:-1]
-  require(len(sizes) ** 2 < MAX_CLASSES, f"lines lead too far: {model.reach}")
+  sizes, row_span = range(model.class_limit + model.period), model.span[:-1]
+  require(len(sizes) ** 2 < MAX_CLASSES, f"lines lead too far: {model.span}")
   # Rows (j, m) of a grid: the first, one far from both ends, the end token's.
-  far = 2 * sum(row_reach) + 2
-  grid_rows = ((0, far), (far, 2 * far), (far, far)) if row_reach else ((0, 0),)
+  far = 2 * sum(row_span) + 2
+  grid_rows = ((0, far), (far, 2 * far), (far, far)) if row_span else ((0, 0),)
   if task.end is None:
     grid_rows = grid_rows[:2]
   for x, y, (j, m) in itertools.product(sizes, sizes, grid_rows):
-    last_column, is_end = x + y, row_reach and j == m
+    last_column, is_end = x + y, row_span and j == m
     if last_column < task.min_last_column or is_end and x:
       continue  # no input is so short; the end token's row has one column
     row_class = x, y, j, m

@@ -39,7 +39,7 @@ class Input(NamedTuple):
   lengths: list[int]  # of each operand
 
 
-class Found(NamedTuple):
+class Findings(NamedTuple):
   """What a search found in the contexts of a model."""
 
   contexts: int  # how many were evaluated
@@ -75,7 +75,7 @@ class Search:
       for codes in self.contexts.batches([*plans]):
         yield nodes, codes
 
-  def find_wrong(self, rng: np.random.Generator, exhaustive: bool) -> Found:
+  def find_wrong(self, rng: np.random.Generator, exhaustive: bool) -> Findings:
     """Looks for contexts that fail, and for inputs on which the program is
     wrong because of them; unless `exhaustive`, in no receptive field after one
     with failing contexts. `rng` chooses the rest of the inputs."""
@@ -107,7 +107,7 @@ class Search:
       for some in (repeated, thin if fails else [])
     ]
     shortest = sorted(texts, key=lambda text: (len(text), text))
-    return Found(contexts, wrong, float(smallest), shortest, *to_train)
+    return Findings(contexts, wrong, float(smallest), shortest, *to_train)
 
   def second_opinion(self, rng: np.random.Generator, limit: int) -> dict:
     """Tries the program on whole inputs that together have all contexts, or
@@ -147,8 +147,8 @@ class Search:
       same = np.flatnonzero(np.diff(seen[order]) == 0)
       if len(same):
         pair = codes[order[same[0] : same[0] + 2]]
-        found = self.draw(nodes, pair, np.random.default_rng(0))
-        texts = [self.text(x) if x else "a longer input" for x in found]
+        inputs = self.draw(nodes, pair, np.random.default_rng(0))
+        texts = [self.text(x) if x else "a longer input" for x in inputs]
         return names, texts
     return None
 
@@ -172,8 +172,8 @@ class Search:
         result[part] = self.model.margins(batch)[: len(part)]
     return result
 
-  def text(self, found: Input) -> str:
-    items, lengths = found
+  def text(self, typed: Input) -> str:
+    items, lengths = typed
     task = self.model.experiment.task
     if self.checked.task.is_grid:
       return task.typed(items, lengths)
@@ -183,14 +183,14 @@ class Search:
 
   def inputs(
     self,
-    found: list[tuple],
+    contexts: list[tuple],
     rng: np.random.Generator,
     as_in_training: bool = False,
   ) -> list[Input]:
     """Returns inputs of each (margin, code, receptive field), where `draw`
     finds one."""
     by_field = {}
-    for _, code, nodes in found:
+    for _, code, nodes in contexts:
       by_field.setdefault(nodes, []).append(code)
     drawn = (
       self.draw(nodes, np.array(codes), rng, as_in_training)
@@ -220,8 +220,8 @@ class Search:
     for row_class, names in rows:
       todo = [i for i, x in enumerate(inputs) if x is None]
       if todo:
-        found = find(row_class, names, codes[todo], rng, as_in_training)
-        for i, x in zip(todo, found, strict=True):
+        drawn = find(row_class, names, codes[todo], rng, as_in_training)
+        for i, x in zip(todo, drawn, strict=True):
           inputs[i] = x
     return inputs
 
@@ -233,8 +233,8 @@ class Search:
       more = x + k * period * (x >= limit), y + k * period * (y >= limit)
       if more != (x, y):
         row_class = (*more, *grid)
-        found, names = checker.receptive_field_of(self.checked, row_class)
-        assert found == nodes, "a row class stands for others than it should"
+        field, names = checker.receptive_field_of(self.checked, row_class)
+        assert field == nodes, "a row class stands for others than it should"
         yield row_class, names
 
   def _sequences(
@@ -255,7 +255,7 @@ class Search:
       items[:, long, 0] = shorts
     lengths = [length] * task.num_operands
     pairs = zip(items, is_found, strict=True)
-    return [Input(x, lengths) if found else None for x, found in pairs]
+    return [Input(x, lengths) if is_found else None for x, is_found in pairs]
 
   def _walk(self, row_class, names, codes, rng):
     """Walks through the transducer along the tokens of contexts; returns the

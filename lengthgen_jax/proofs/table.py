@@ -167,15 +167,15 @@ def values_of(data, layout, items, num_columns) -> dict[tuple, int]:
     for p, token in enumerate(digits)
   }
   short = items[-1][0] if layout.num_long < len(items) else None
-  (found,) = (x for x in data["machines"] if x["short"] == short)
+  (machine,) = (x for x in data["machines"] if x["short"] == short)
   state = 0
   for p in range(num_columns):
     column = [
       values.get(("in", k, p), layout.zeros[k]) for k in range(layout.num_long)
     ]
     symbol = data["symbols"].index(column)
-    values["out", p] = found["outputs"][state][symbol]
-    state = found["next"][state][symbol]
+    values["out", p] = machine["outputs"][state][symbol]
+    state = machine["next"][state][symbol]
   return values
 
 

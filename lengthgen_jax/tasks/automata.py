@@ -15,7 +15,7 @@ import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
-from lengthgen_jax.sections import Range, Share
+from lengthgen_jax.sections import Fraction, Range
 from lengthgen_jax.tasks.items import (
   ItemTask,
   all_equal,
@@ -284,7 +284,7 @@ class Dyck(StateTask):
   ] = 8
   # the fraction of the training examples in which one bracket is replaced by
   # another; in the others every prefix is nested correctly
-  broken_share: Share = 0.3
+  broken_share: Fraction = 0.3
 
   name: ClassVar[str] = "dyck"
   section: ClassVar[str] = "dyck"

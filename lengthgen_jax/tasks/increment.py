@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.sections import Share
+from lengthgen_jax.sections import Fraction
 from lengthgen_jax.tasks.automata import SequenceTask
 from lengthgen_jax.tasks.items import reverse_items
 from lengthgen_jax.tasks.task import Draw, Example, Ids, Size, uniform_int
@@ -53,7 +53,7 @@ class Increment(SequenceTask):
 
   # the fraction of the training examples that are made to end in a run of 9s,
   # of uniform length
-  nines_share: Share = 0.3
+  nines_share: Fraction = 0.3
 
   name: ClassVar[str] = "increment"
   section: ClassVar[str] = "increment"

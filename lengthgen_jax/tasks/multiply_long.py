@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.sections import Share
+from lengthgen_jax.sections import Fraction
 from lengthgen_jax.tasks import arithmetic_test_sets
 from lengthgen_jax.tasks.grid import GridTask
 from lengthgen_jax.tasks.numbers import NumberTask
@@ -83,7 +83,7 @@ class MultiplyLong(GridTask, NumberTask):
   # the fraction of the training examples in which each digit is 0 or 9 with
   # probability 1/2, else uniform; they have the largest and the smallest
   # carries, which are rare with uniform digits
-  extreme_share: Share = 0.0
+  extreme_share: Fraction = 0.0
 
   name: ClassVar[str] = "multiply_long"
   section: ClassVar[str] = "multiply_long"

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.sections import INT32, Range, Share
+from lengthgen_jax.sections import INT32, Fraction, Range
 from lengthgen_jax.tasks.items import (
   ItemTask,
   all_equal,
@@ -122,12 +122,12 @@ class Sort(ItemTask):
   # the fraction of the training examples that draw their items from k distinct
   # values, where k is uniform or log_uniform: then small k, and so values that
   # occur many times, are more frequent
-  repeat_share: Share = 0.1
+  repeat_share: Fraction = 0.1
   repeat_values: Literal["uniform", "log_uniform"] = "uniform"
   # of the count hint: the most by which one value outnumbers the other, and the
   # fraction of ties among the examples of an even length above 2
   count_gap: Annotated[int, Range("must be at least 2", 2, INT32)] = 3
-  count_ties: Share = 0.5
+  count_ties: Fraction = 0.5
   # of the successor hint: whether the queried item is one that occurs once, if
   # any does; then the answer, unless it is `⊥`, is also the next token of the
   # sorted list (ours)

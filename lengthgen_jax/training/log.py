@@ -46,7 +46,7 @@ class Log:
   def __init__(
     self,
     folder: pathlib.Path,
-    heads: Sequence[str],
+    output_heads: Sequence[str],
     learning_rate: Callable[[int], Any],
     attempt_steps: int,
     last_steps: dict[int, int],
@@ -59,7 +59,7 @@ class Log:
 
     # The metrics of the main task are "loss" and "em", those of a hint end with
     # the name of its head.
-    self.suffixes = ["", *(f"_{head}" for head in heads[1:])]
+    self.suffixes = ["", *(f"_{head}" for head in output_heads[1:])]
     self.learning_rate, self.attempt_steps = learning_rate, attempt_steps
     self.seeds, step = list(last_steps), max(last_steps.values())
     self.path, self.watched_path = folder / "metrics.jsonl", folder / WATCHED

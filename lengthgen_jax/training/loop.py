@@ -172,12 +172,12 @@ def draw_batch(
   task's examples is drawn: "items" [n, operands, longest] and "lengths" [n,
   operands], of which only the first "count" are valid.
   """
-  experiment, index = spec.experiment, spec.experiment.heads.index(head)
+  experiment, index = spec.experiment, spec.experiment.output_heads.index(head)
   data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
   width_index = step // spec.steps_per_cycle  # every cycle has the next width
   batch = experiment.sample(data_key, head, part, width_index)
   if replay is not None and index == 0:
-    count = int(spec.train.replay_share * part.count)
+    count = max(int(spec.train.replay_share * part.count), 1)
     replay_key = jax.random.fold_in(data_key, count)
     batch = experiment.data[0].with_replay(
       batch, replay, replay_key, count, width_index
@@ -341,20 +341,28 @@ class Metrics(NamedTuple):
   is_finite: Any  # whether all parameters are finite
 
 
-def train_chunk(
-  spec: TrainSpec, inputs: tuple
-) -> tuple[dict, optax.OptState, Metrics]:
-  """Trains a seed for some cycles, and validates it.
+class ChunkInputs(NamedTuple):
+  """What a chunk of a seed starts from; of R seeds with a leading axis R."""
 
-  Inputs are the parameters, the state of the optimizer, the seed, the number of
-  its gradient steps so far, the numbers of cycles and of widths to validate (0
-  for a seed that is done), the scaffold and replay.
-  """
+  params: dict
+  opt_state: optax.OptState
+  seed: Any
+  step: Any  # the number of gradient steps so far
+  cycles: Any  # how many to train; 0 for a seed that is done
+  widths: Any  # how many to validate; 0 for a seed that is done
+  scaffold: dict
+  replay: dict | None
+
+
+def train_chunk(
+  spec: TrainSpec, inputs: ChunkInputs
+) -> tuple[dict, optax.OptState, Metrics]:
+  """Trains a seed for some cycles, and validates it."""
   params, opt_state, seed, first_step, cycles, widths, scaffold, replay = inputs
   experiment = spec.experiment
   # The heads that each step of a cycle trains.
   heads = [
-    np.array([experiment.heads.index(share.head) for share in step_spec])
+    np.array([experiment.output_heads.index(share.head) for share in step_spec])
     for step_spec in experiment.step_specs
   ]
 
@@ -368,7 +376,7 @@ def train_chunk(
       loss_sums = loss_sums.at[heads[k]].add(losses)
     return params, opt_state, loss_sums
 
-  zeros = jnp.zeros(len(experiment.heads))
+  zeros = jnp.zeros(len(experiment.output_heads))
   params, opt_state, loss_sums = jax.lax.fori_loop(
     0, cycles, train_cycle, (params, opt_state, zeros)
   )
@@ -410,7 +418,7 @@ def validate(
       means.append(jnp.concatenate(exact).mean(dtype=jnp.float32))
     return em + jnp.stack(means)
 
-  zeros = jnp.zeros(len(experiment.heads), jnp.float32)
+  zeros = jnp.zeros(len(experiment.output_heads), jnp.float32)
   em = jax.lax.fori_loop(0, widths, add_width, zeros)
   return em / experiment.num_widths
 
@@ -611,7 +619,7 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
     states = read_numbers(run.mesh, states)
     log = Log(
       run.folder,
-      run.experiment.heads,
+      run.experiment.output_heads,
       make_schedule(run.train),
       spec.attempt_steps,
       dict(zip(run.seeds, states.step.tolist(), strict=True)),
@@ -627,10 +635,17 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
       cycles = np.minimum(spec.chunk_cycles, steps_left // spec.steps_per_cycle)
       cycles *= ~states.done
       widths = ~states.done * np.int32(run.experiment.num_widths)
-      params, opt_state, metrics = over_seeds(train_chunk, spec)(
-        (states.params, states.opt_state, np.array(run.seeds, np.int32))
-        + (states.step, cycles, widths, scaffold, run.replay)
+      inputs = ChunkInputs(
+        states.params,
+        states.opt_state,
+        np.array(run.seeds, np.int32),
+        states.step,
+        cycles,
+        widths,
+        scaffold,
+        run.replay,
       )
+      params, opt_state, metrics = over_seeds(train_chunk, spec)(inputs)
       metrics = jax.device_get(run.mesh.gather(metrics))
       before, step = states, states.step + cycles * spec.steps_per_cycle
       states = end_chunk(spec, before, step, params, opt_state, metrics)

@@ -1,0 +1,240 @@
+"""The report of all results below a folder: tables, figures and a page.
+
+It reads every results.jsonl below a folder. report.md, report.tex and
+report.csv hold the tables, one for each task; report.html is a self-contained
+page. Fields of the config that were set to different values, as by a sweep, are
+columns, and all points have their value in their labels, also those that have
+the default. The file labels.json in the folder, like {"RUN": "what to call
+it"}, gives runs other labels.
+"""
+
+import itertools
+import json
+import pathlib
+from collections.abc import Sequence
+
+from flax.traverse_util import flatten_dict
+
+from lengthgen_jax.errors import check, check_choice, file_errors
+from lengthgen_jax.results import figures, html_report, records, tables
+from lengthgen_jax.results.records import of_metric
+
+METRICS = {"em": "exact match", "edit": "edit distance, % of the output"}
+
+
+def write_report(
+  root: pathlib.Path,
+  metric: str | None = None,
+  tasks: Sequence[str] = (),
+  lengths: Sequence[str] = (),
+) -> str:
+  """Writes the report of all results below a folder; returns what report.md
+  has: the tables, and what is missing.
+
+  Args:
+    root: the folder.
+    metric: one of METRICS; None for all.
+    tasks, lengths: those that the report has, () for all.
+
+  Raises:
+    UsageError: there is nothing to report, `metric`, `tasks` or `lengths` name
+      what was not measured, a file cannot be read or is of another version, or
+      the folder cannot be written.
+  """
+  rows, configs = read_runs(root)
+  check(
+    of_metric(rows, "em"),
+    f"--workdir={root}: no results.jsonl with exact match below it",
+  )
+  missing = missing_results(of_metric(rows, "em"), configs)
+  rows = selected(rows, metric, tasks, lengths)
+  rows, varied = with_varied_fields(rows, configs)
+  rows = with_labels(rows, root / "labels.json", configs)
+  paragraphs, latex = [tables.LEGEND], []
+  for task, name in itertools.product(varied, METRICS):
+    cells = tables.cells_of_task(rows, task, name, varied[task])
+    if len(cells):
+      table = tables.named(cells, varied[task])
+      title = f"{task}: {METRICS[name]}"
+      paragraphs += [f"## {title}", tables.to_markdown(table)]
+      latex.append(f"% {title}\n{tables.to_latex(table)}")
+  paragraphs += [f"Missing: {message}." for message in missing]
+  text = "\n\n".join(paragraphs)
+  with file_errors(f"--workdir={root}: cannot write there"):
+    records.write_text(root / "report.md", text + "\n")
+  records.write_text(root / "report.tex", "\n".join(latex))
+  records.write_text(root / "report.csv", tables.to_csv(rows))
+  points = [row | {"method": row["point"]} for row in rows]
+  paths = figures.draw(points, root / "figures")
+  paths += draw_by_field(points, varied, root / "figures")
+  title = f"Results below {root.resolve().name}"
+  html = html_report.page(title, rows, missing, paths, varied)
+  records.write_text(root / "report.html", html)
+  return text
+
+
+def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
+  """Returns the rows of all runs below a folder, with the path of their run as
+  the field "run" ("." for the folder itself); and {run: config}, which has the
+  runs without results too.
+
+  Raises:
+    UsageError: a file cannot be read or is of another version, or a
+      results.jsonl has no config.json beside it.
+  """
+  rows, configs = [], {}
+  for file in sorted(root.rglob("results.jsonl")):
+    name = str(file.parent.relative_to(root))
+    rows += [row | {"run": name} for row in records.read_results(file)]
+    check(
+      file.with_name("config.json").exists(),
+      f"{file}: no config.json beside it says how it was made",
+    )
+  for file in sorted(root.rglob("config.json")):
+    with file_errors(f"{file}: cannot be read"):
+      config = json.loads(file.read_text(encoding="utf-8"))
+    check(isinstance(config, dict), f"{file}: cannot be read (it is no config)")
+    configs[str(file.parent.relative_to(root))] = config
+  return rows, configs
+
+
+def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
+  """Returns messages that name the seeds and lengths without results, given the
+  rows of exact match of all runs, and {run: config}."""
+  messages = []
+  for name, config in configs.items():
+    seeds_by_stage, measured = {}, set()
+    for row in rows:
+      if row["run"] == name:
+        seeds_by_stage.setdefault(row["stage"], set()).add(row["seed"])
+        measured.add(row["length"])
+    if not measured:
+      messages.append(f"{name} has no results yet")
+      continue
+    gaps = {
+      f"{name} ({stage}) lacks seeds": set(config.get("seeds", ())) - seeds
+      for stage, seeds in sorted(seeds_by_stage.items())
+    }
+    asked = config.get("eval", {}).get("lengths", ())
+    gaps[f"{name} lacks lengths"] = set(asked) - measured
+    messages += [
+      f"{text} {', '.join(map(str, sorted(gap)))}"
+      for text, gap in gaps.items()
+      if gap
+    ]
+  return messages
+
+
+def selected(
+  rows: list[dict],
+  metric: str | None,
+  tasks: Sequence[str],
+  lengths: Sequence[str],
+) -> list[dict]:
+  """Returns the rows that the flags --metric, --tasks and --lengths name, and
+  what is not about a length.
+
+  Raises:
+    UsageError: a flag names what was not measured.
+  """
+  for flag, field, values in (
+    ("--metric", "metric", [metric] if metric else []),
+    ("--tasks", "task", tasks),
+    ("--lengths", "length", lengths),
+  ):
+    known = {str(row[field]) for row in rows if row["metric"] in METRICS}
+    for value in values:
+      choices = sorted(known, key=lambda text: (len(text), text))
+      check_choice(flag, value, choices)
+    rows = [
+      row
+      for row in rows
+      if not values or row["length"] is None or str(row[field]) in values
+    ]
+  return [row for row in rows if not tasks or row["task"] in tasks]
+
+
+def with_varied_fields(
+  rows: list[dict], configs: dict[str, dict]
+) -> tuple[list[dict], dict[str, list[str]]]:
+  """Returns rows that have the values of the config fields that were varied
+  between the runs of their task; and {task: [field]}, by the names of tasks.
+
+  A field was varied if one of the runs overrides it and its value differs. It
+  is a field of the rows, and not in their methods. The field "point" is the
+  method with the values of these fields, also where they are the default.
+  """
+  overrides = {
+    run: config.get("overrides", ()) for run, config in configs.items()
+  }
+  flat = {run: flatten_dict(x, sep=".") for run, x in configs.items()}
+  runs_by_task = {}
+  for row in rows:
+    runs_by_task.setdefault(row["task"], set()).add(row["run"])
+  varied = {}
+  for task, runs in sorted(runs_by_task.items()):
+    names = {text.partition("=")[0] for run in runs for text in overrides[run]}
+    values = lambda name, runs=runs: {str(flat[run].get(name)) for run in runs}
+    varied[task] = sorted(name for name in names if len(values(name)) > 1)
+  labeled = []
+  for row in rows:
+    texts = overrides[row["run"]]
+    fields = {name: flat[row["run"]].get(name) for name in varied[row["task"]]}
+    # Numbers are axes of figures; all other values are text.
+    fields = {
+      name: value if type(value) in (int, float) else str(value)
+      for name, value in fields.items()
+    }
+    base = row["method"].removesuffix(" ".join(["", *texts]))
+    others = [text for text in texts if text.partition("=")[0] not in fields]
+    method = " ".join([base, *others])
+    values = [f"{name}={value}" for name, value in fields.items()]
+    point = " ".join([method, *values])
+    labeled.append(row | {"method": method, "point": point} | fields)
+  return labeled, varied
+
+
+def with_labels(
+  rows: list[dict], path: pathlib.Path, configs: dict[str, dict]
+) -> list[dict]:
+  """Returns rows whose methods and points are their runs' in labels.json.
+
+  Raises:
+    UsageError: the file cannot be read, or names a run that does not exist.
+  """
+  if not path.exists():
+    return rows
+  with file_errors(f"{path}: cannot be read"):
+    labels = json.loads(path.read_text(encoding="utf-8"))
+  check(isinstance(labels, dict), f'{path}: must be like {{"RUN": "label"}}')
+  for name in labels:
+    check_choice(f"{path}: run", name, configs)
+  labels = {run: {"method": x, "point": x} for run, x in labels.items()}
+  return [row | labels.get(row["run"], {}) for row in rows]
+
+
+def draw_by_field(
+  rows: list[dict], varied: dict[str, list[str]], folder: pathlib.Path
+) -> list[pathlib.Path]:
+  """Draws exact match against every number that was varied, and returns the
+  paths of the figures.
+
+  A curve joins the runs that differ in that number alone.
+  """
+  groups = {}
+  for row in of_metric(rows, "em"):
+    if figures.varied_by(row) == "length":
+      for field in varied[row["task"]]:
+        method = row["method"].replace(f" {field}={row[field]}", "")
+        place = row["task"], row["test_set"], field
+        groups.setdefault(place, []).append(row | {"method": method})
+  return [
+    figures.by_field(
+      group,
+      folder / f"{task}_{test_set}_by_{field}.png",
+      f"{task}, test set: {test_set}",
+      field,
+    )
+    for (task, test_set, field), group in groups.items()
+    if not any(isinstance(row[field], str) for row in group)
+  ]
