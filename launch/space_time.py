@@ -15,6 +15,7 @@ import numpy as np
 import lengthgen_jax
 from lengthgen_jax.drawing import plt
 from lengthgen_jax.tasks import dataset
+from lengthgen_jax.tasks.grid import GridTask
 
 
 def grid(model, text: str) -> tuple[np.ndarray, int]:
@@ -47,12 +48,14 @@ def main() -> None:
   figure, axes = plt.subplots(
     1, len(grids), squeeze=False, layout="constrained", figsize=(10, 6)
   )
-  names = model.experiment.task.cells
+  task = model.experiment.task
+  assert isinstance(task, GridTask)
+  names, image = task.cells, None
   for axis, cells in zip(axes[0], grids, strict=True):
     image = axis.imshow(cells, cmap="cividis_r", interpolation="nearest",
                         vmin=0, vmax=len(names) - 1)  # fmt: skip
     axis.set(xlabel="cell", ylabel="row")
-  if len(names) <= 20:
+  if image and len(names) <= 20:
     bar = figure.colorbar(image, ax=axes, ticks=range(len(names)))
     bar.ax.set_yticklabels(names)
   figure.savefig(arguments.out)

@@ -143,7 +143,7 @@ class Wide(LocalRule):
   def first_state(self, driver):
     return 0, 0, 0
 
-  def step(self, state, driver, above):
+  def write(self, state, driver, above):
     return (*state[1:], above), (sum(state) + above) % 3
 
 
@@ -222,22 +222,22 @@ def test_machines_and_rules_that_make_no_sense():
     task_of("insertion_sort", alphabet=251)
 
   class Half(Wide):
-    def step(self, state, driver, above):
+    def write(self, state, driver, above):
       return state, {0: 0, 1: 1}[above]
 
   class Beyond(Wide):
-    def step(self, state, driver, above):
+    def write(self, state, driver, above):
       return state, above + 1
 
   class Counts(Wide):
     def first_state(self, driver):
       return 0
 
-    def step(self, state, driver, above):
+    def write(self, state, driver, above):
       return state + above, 0
 
   for task, words in (
-    (Half(), "wide: step((0, 0, 0), 3, 2): KeyError"),
+    (Half(), "wide: write((0, 0, 0), 3, 2): KeyError"),
     (Beyond(), "writes 3, which is no cell from 0 to 2"),
     (Counts(), "more than 4096 states"),
   ):

@@ -198,7 +198,7 @@ def paths(model: Model) -> Paths:
     size = lengths = length, 4
   else:
     size = experiment.task.padded_width([length])
-    lengths = experiment.nonzero_places(size)
+    lengths = experiment.nonzero_places(np.array(size, np.int32))
   batch = jax.tree.map(
     np.asarray,
     experiment.random_batch(

@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.proofs import checker
 from lengthgen_jax.tasks import dataset
+from lengthgen_jax.tasks.grid import GridTask
 from lengthgen_jax.tasks.task import Size, drawing
 
 # Right contexts with a smaller margin than THIN_MARGIN, in logits, are trained
@@ -175,7 +177,7 @@ class Search:
   def text(self, typed: Input) -> str:
     items, lengths = typed
     task = self.model.experiment.task
-    if self.checked.task.is_grid:
+    if isinstance(task, GridTask):
       return task.typed(items, lengths)
     return task.input_text(items, lengths[0])
 
@@ -295,6 +297,7 @@ class Search:
       return self._of_training(row_class, names, codes, rng)
     *_, j, m = row_class
     checked, task = self.checked.task, self.model.experiment.task
+    assert isinstance(task, GridTask)
     symbols, drivers, is_found = self._walk(row_class, names, codes, rng)
     ahead = task.ahead * (j > 0 or not checked.is_first)
     num_cells, inputs = symbols.shape[1] - ahead, []
@@ -342,12 +345,13 @@ class Search:
     grids [U, J, K] and lengths; None if they are longer than in training."""
     experiment = self.model.experiment
     task, longest = experiment.task, np.max(experiment.data[0].widths, axis=0)
-    if self.checked.task.is_product:
-      num_cells -= 1
+    assert isinstance(task, GridTask)
+    has_last = task.operand_in == "every"  # a cell that no digit is for
+    num_cells -= has_last
     if num_cells > longest[0]:
       return None
     lengths = [num_cells, int(longest[1])]
-    size = Size(np.array(lengths), np.array(lengths), tuple(lengths))
+    size = Size(jnp.array(lengths), jnp.array(lengths), tuple(lengths))
 
     def draw(key):
       items = task.draw_items(drawing(key), size)
@@ -355,7 +359,7 @@ class Search:
 
     keys = jax.random.split(jax.random.key(0), INPUTS_TRIED)
     items, ids = jax.device_get(jax.jit(jax.vmap(draw))(keys))
-    row_size = num_cells + self.checked.task.is_product
+    row_size = num_cells + has_last
     grids = ids[:, : lengths[1] * row_size].reshape(len(ids), -1, row_size)
     return items, grids, lengths
 

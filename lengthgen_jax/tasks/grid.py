@@ -38,7 +38,7 @@ class GridTask(Task):
   Each row is driven by an item of the prompt's last segment, on which the
   machine depends. Above the first row there are cells 0.
 
-  A cell is its token id. A subclass has `cells`, `first_state` and `step`, all
+  A cell is its token id. A subclass has `cells`, `first_state` and `write`, all
   plain Python, which are tried for all states and symbols and become tables.
 
   Coordinates have the axes j (rows) and k (cells). There are two operands, one
@@ -72,7 +72,7 @@ class GridTask(Task):
     return 0
 
   # Any state; None is that of a row above that cannot occur.
-  def step(self, state: Any, driver: int, *cells: int) -> tuple | None:  # type: ignore[override]
+  def write(self, state: Any, driver: int, *cells: int) -> tuple | None:  # type: ignore[override]
     """Returns (next state, cell that is written) for the cell above that is
     read, and before it the operand's, if it is in every row; or None if no row
     above can go on like that."""
@@ -117,7 +117,11 @@ class GridTask(Task):
     return (length, *arguments, length)[:2]
 
   def write_rows(
-    self, above: Array, drivers: Array, num_cells: Array, operand: Array = 0
+    self,
+    above: Array,
+    drivers: Array,
+    num_cells: Array,
+    operand: Array | int = 0,
   ) -> jax.Array:
     """Returns the rows [J, K] that follow a row `above` [K], driven by
     `drivers` [J] token ids; cells from `num_cells` on are 0. `operand` [K] is
@@ -184,12 +188,12 @@ class GridTask(Task):
     return None
 
 
-def _step(task: GridTask, state: Hashable, driver: int, cells: tuple) -> tuple:
+def _write(task: GridTask, state: Hashable, driver: int, cells: tuple) -> tuple:
   try:
-    return task.step(state, driver, *cells) or (None, 0)
+    return task.write(state, driver, *cells) or (None, 0)
   except Exception as error:
     raise UsageError(
-      f"{task.name}: step{(state, driver, *cells)}: {one_line(error)}"
+      f"{task.name}: write{(state, driver, *cells)}: {one_line(error)}"
     ) from error
 
 
@@ -203,12 +207,12 @@ def _machine(task: GridTask) -> Machine:
   known = {*states, None}
   for state in states:  # grows while it is read
     for driver in task.drivers:
-      row = [_step(task, state, driver, x) for x in symbols]
+      row = [_write(task, state, driver, x) for x in symbols]
       table[state, driver] = row
       for (after, cell), symbol in zip(row, symbols, strict=True):
         check(
           isinstance(cell, (int, np.integer)) and 0 <= cell < count,
-          f"{task.name}: step{(state, driver, *symbol)} writes {cell!r}, which"
+          f"{task.name}: write{(state, driver, *symbol)} writes {cell!r}, which"
           f" is no cell from 0 to {count - 1}",
         )
         if after not in known:
@@ -224,13 +228,13 @@ def _machine(task: GridTask) -> Machine:
     [table[state, driver] for state in states] + [dead]
     for driver in task.drivers
   ]
-  pick = lambda i, of=lambda x: x: np.array(
-    [[[of(entry[i]) for entry in row] for row in rows] for rows in cube]
+  pick = lambda i, convert: np.array(
+    [[[convert(entry[i]) for entry in row] for row in rows] for rows in cube]
   )
   return Machine(
     symbols=np.array(symbols),
     start=np.array([number[state] for state in starts]),
-    next_states=pick(0, number.get),
-    cells=pick(1),
+    next_states=pick(0, lambda state: number[state]),
+    cells=pick(1, int),
     accepting=np.array([*map(task.accepts, states), False]),
   )

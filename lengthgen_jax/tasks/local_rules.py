@@ -46,7 +46,7 @@ class LocalRule(GridTask):
   first row, `*` and how many steps follow; or items and perhaps `*` and how
   many cells a row has. They read the last row.
 
-  A subclass has `cells` and `step`, and what else differs of `GridTask`; and
+  A subclass has `cells` and `write`, and what else differs of `GridTask`; and
   `separator`, which stands between cells as people write them.
   """
 
@@ -134,10 +134,10 @@ class LocalRule(GridTask):
     """Returns how many cells a row has if people do not say it."""
     return rows
 
-  def num_steps(self, cells: int) -> int | None:
-    """Returns how many steps follow a first row if people do not say it; None
-    if they must."""
-    return None
+  def num_steps(self, cells: int) -> int:
+    """Returns how many steps follow a first row if people do not say it; -1 if
+    they must."""
+    return -1
 
   def training_widths(
     self, lengths: Sequence[int]
@@ -180,9 +180,9 @@ class LocalRule(GridTask):
     if star and number.strip().isdecimal() and len(number) < 10:
       more = int(number)
     elif star:
-      more = None
+      more = -1
     expect(
-      names and more is not None,
+      names and more >= 0,
       f"{quoted(text)} has no {'cells' if not names else 'number behind *'};"
       f" {expected}",
     )
@@ -190,7 +190,7 @@ class LocalRule(GridTask):
     if self.has_first_row:
       state = self.first_state(self.drivers[0])
       for cell in (*row, *[0] * self.ahead):
-        state = (self.step(state, self.drivers[0], cell) or (None,))[0]
+        state = (self.write(state, self.drivers[0], cell) or (None,))[0]
         expect(state is not None, f"{quoted(text)}: {self.refused}; {expected}")
       lengths = [count, more + 1]
     else:
@@ -255,7 +255,7 @@ class CellularAutomaton(LocalRule):
   def first_state(self, driver):
     return 0, 0  # the cells at the left of the one that is read
 
-  def step(self, state, driver, right):
+  def write(self, state, driver, right):
     left, middle = state
     return (middle, right), self.next_cell(left, middle, right)
 
@@ -343,12 +343,12 @@ class Turing(CellularAutomaton):
   def first_state(self, driver):
     return (0, 0), False
 
-  def step(self, state, driver, right):
+  def write(self, state, driver, right):
     cells, has_head = state
     is_head = len(self.cells[right]) > 1
     if is_head and has_head:
       return None
-    cells, after = super().step(cells, driver, right)
+    cells, after = super().write(cells, driver, right)
     return (cells, has_head or is_head), after
 
   def next_cell(self, left, middle, right):
@@ -408,7 +408,7 @@ class InsertionSort(LocalRule):
   def first_state(self, driver):
     return -1  # the cell above on the left
 
-  def step(self, state, driver, above):
+  def write(self, state, driver, above):
     left, right = (x or INFINITE for x in (state, above))
     if right < left:
       return None
@@ -456,7 +456,7 @@ class Base(LocalRule):
   def first_state(self, driver):
     return driver  # the carry
 
-  def step(self, state, driver, above):
+  def write(self, state, driver, above):
     return divmod(self.source * above + state, self.target)
 
   def items_with_row(self, above, operand, driver):
@@ -488,7 +488,7 @@ class Halving(LocalRule):
   def first_state(self, driver):
     return 0  # the digit on the left
 
-  def step(self, state, driver, above):
+  def write(self, state, driver, above):
     return above, above // 2 + 5 * (state % 2)
 
   def num_steps(self, cells):

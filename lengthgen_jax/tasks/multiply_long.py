@@ -148,7 +148,7 @@ class MultiplyLong(GridTask, NumberTask):
   def first_state(self, driver: int) -> tuple[int, str]:
     return 0, BOTH_ZERO
 
-  def step(self, state: Any, driver: int, a: int, above: int) -> tuple:
+  def write(self, state: Any, driver: int, a: int, above: int) -> tuple:
     carry, order = state
     carry, digit = divmod(above + a * driver + carry, 10)
     # The most significant digits that differ decide, and `a` is read one cell

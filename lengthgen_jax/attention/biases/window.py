@@ -14,6 +14,7 @@ from lengthgen_jax.attention.lines import (
   shared_lines,
 )
 from lengthgen_jax.errors import check
+from lengthgen_jax.tasks.grid import GridTask
 
 
 def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
@@ -73,6 +74,7 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   own neighborhood. Lines to operands are in all layers.
   """
   task = spec.task
+  assert isinstance(task, GridTask)
   anchor = LEFT if task.anchor == "left" else RIGHT
   target, last_axis = task.target_segment, task.axes - 1
   identity = np.eye(task.axes, dtype=int)
