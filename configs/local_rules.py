@@ -18,7 +18,7 @@ METHOD        vanilla  sinusoids of a cell's coordinates, row j and cell k
 from lengthgen_jax.config import default_config, parse_preset
 
 SHARED = {
-  "data.train_length": 8,
+  "data.train_length": 6,
   "data.shortest": 1,
   "model.num_encoder_layers": 0,
   "model.num_decoder_layers": 2,
@@ -31,7 +31,7 @@ SHARED = {
   "train.chunk": 100,
   "train.validation_samples": 128,
   "train.target_exact_match": 0.985,
-  "eval.lengths": (8, 16, 40, 80),
+  "eval.lengths": (6, 12, 30, 60),
   "eval.samples": (1000, 1000, 100, 100),
 }
 WITH_LINES = {
@@ -52,8 +52,8 @@ FINETUNE = {
 METHODS = {
   "abc": {
     "method": "vanilla",  # the first stage; the second is named "abc"
-    "abc.vanilla_longest": 16,
-    "calibration.lengths": (7, 8),
+    "abc.vanilla_longest": 12,
+    "calibration.lengths": (5, 6),
     "calibration.min_cells": 0.4,
     "calibration.statistics": "long",
     "calibration.reach": 1,
@@ -64,8 +64,8 @@ METHODS = {
   "vanilla": {},
   "window": WITH_LINES | FINETUNE | {"bias.kind": "window"},
 }
-# Of 32 items there are 18 000 contexts.
-SORT = {"train.batch_size": 128, "retrain.train.steps": 3000}
+# Of 32 items there are 90 000 contexts.
+SORT = {"train.batch_size": 128, "retrain.train.steps": 2500}
 # Three digits of a number, which carries go through, take 12 bits.
 BASE = {"data.train_length": 12, "calibration.lengths": (11, 12)}
 TASKS = {

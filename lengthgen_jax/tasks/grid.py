@@ -49,12 +49,15 @@ class GridTask(Task):
   ragged = False
   operands = 2
   axes = 2
-  segment_axes = (0,)
   # How many cells to the right of a cell, and to its left, the row above has a
   # say in it. (What is further to the left the machine remembers; the window
   # does not show it.)
   ahead: ClassVar[int] = 0
   behind: ClassVar[int] = 1
+
+  @property
+  def segment_axes(self) -> tuple[int, ...]:
+    return (1, 0) if self.operand_in else (0,)
 
   @property
   def cells(self) -> Sequence[str]:
@@ -71,11 +74,10 @@ class GridTask(Task):
     """Returns the state in which the machine begins a row."""
     return 0
 
-  # Any state; None is that of a row above that cannot occur.
-  def write(self, state: Any, driver: int, *cells: int) -> tuple | None:  # type: ignore[override]
-    """Returns (next state, cell that is written) for the cell above that is
-    read, and before it the operand's, if it is in every row; or None if no row
-    above can go on like that."""
+  def write(self, *arguments: Any, **keywords: Any) -> Any:
+    """Returns (next state, cell that is written) for (state, driver, cell above
+    that is read), before which there is the operand's cell if it is in every
+    row; or None if no row above can go on like that."""
     raise NotImplementedError
 
   def accepts(self, state: Any) -> bool:

@@ -7,7 +7,7 @@ import functools
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,7 @@ class LocalRule(GridTask):
 
   test_sets = {"uniform": uniform}
   unit = "cells"
+  anchor = "left"
   separator: ClassVar[str] = ""
   num_more_draws: ClassVar[int] = 0  # that `first_row` needs beside the cells'
 
@@ -64,14 +65,6 @@ class LocalRule(GridTask):
   @property
   def segments(self) -> tuple[str, ...]:
     return ("row", "steps") if self.has_first_row else ("items",)
-
-  @property
-  def segment_axes(self) -> tuple[int, ...]:  # type: ignore[override]
-    return (1, 0) if self.has_first_row else (0,)
-
-  @property
-  def anchor(self) -> str:  # type: ignore[override]
-    return "left"
 
   @functools.cached_property
   def token_names(self) -> tuple[str, ...]:
@@ -252,10 +245,10 @@ class CellularAutomaton(LocalRule):
     """Returns the cell below three cells; outside of the grid they are 0."""
     raise NotImplementedError
 
-  def first_state(self, driver):
+  def first_state(self, driver) -> Any:
     return 0, 0  # the cells at the left of the one that is read
 
-  def write(self, state, driver, right):
+  def write(self, state, driver, right) -> Any:
     left, middle = state
     return (middle, right), self.next_cell(left, middle, right)
 
@@ -272,7 +265,7 @@ class Automaton(CellularAutomaton):
 
   name: ClassVar[str] = "automaton"
   section: ClassVar[str] = "automaton"
-  cells: ClassVar[Sequence[str]] = "01"
+  cells = "01"
 
   def next_cell(self, left, middle, right):
     return self.rule >> (4 * left + 2 * middle + right) & 1
@@ -330,7 +323,7 @@ class Turing(CellularAutomaton):
     }
 
   @functools.cached_property
-  def cells(self) -> tuple[str, ...]:  # type: ignore[override]
+  def cells(self) -> tuple[str, ...]:
     symbols = sorted({cell[1] for cell in self.actions})
     halting = {x[2] for x in self.actions.values()} - {
       x[0] for x in self.actions
@@ -398,7 +391,7 @@ class InsertionSort(LocalRule):
   separator: ClassVar[str] = " "
 
   @functools.cached_property
-  def cells(self) -> tuple[str, ...]:  # type: ignore[override]
+  def cells(self) -> tuple[str, ...]:
     return "_", *(str(n + 1) for n in range(self.alphabet))
 
   @property
@@ -482,7 +475,7 @@ class Halving(LocalRule):
 
   name: ClassVar[str] = "halving"
   section: ClassVar[str] = "halving"
-  cells: ClassVar[Sequence[str]] = "0123456789"
+  cells = "0123456789"
   operand_in: ClassVar[Literal["", "first", "every"]] = "first"
 
   def first_state(self, driver):

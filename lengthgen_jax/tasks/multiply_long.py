@@ -88,7 +88,6 @@ class MultiplyLong(GridTask, NumberTask):
   name: ClassVar[str] = "multiply_long"
   section: ClassVar[str] = "multiply_long"
   operator = "*"
-  segment_axes = (1, 0)
   segments = ("a", "b")
   cells = "0123456789"
   operand_in = "every"

@@ -87,7 +87,6 @@ class Task(abc.ABC):
   # Whether the second is one digit, on which all outputs depend.
   short_operand: ClassVar[bool] = False
   axes: ClassVar[int] = 1  # of coordinates, 2 for grids
-  segment_axes: ClassVar[tuple[int, ...]] = ()  # of a grid: each segment's axis
   # Of a grid, how its operand along the last axis, the first one, is used:
   # "first", its first row is the operand; "every", all rows depend on it; ""
   # if there is none.
@@ -146,6 +145,12 @@ class Task(abc.ABC):
   @abc.abstractmethod
   def segments(self) -> tuple[str, ...]:
     """Returns the names of the prompt's segments."""
+
+  @property
+  def segment_axes(self) -> tuple[int, ...]:
+    """Returns the axis of each segment of the prompt, if the output is a grid;
+    else ()."""
+    return ()
 
   @property
   def target_segment(self) -> int:
