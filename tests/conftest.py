@@ -1,6 +1,7 @@
 """This module has settings for all tests, and fixtures: one tiny trained
 workdir for all tests that read one."""
 
+import contextlib
 import fcntl
 import gc
 import importlib.metadata
@@ -38,6 +39,7 @@ from tiny import get_config  # noqa: E402
 
 from lengthgen_jax.drawing import plt  # noqa: E402
 from lengthgen_jax.pipelines import runs  # noqa: E402
+from lengthgen_jax.results import figures  # noqa: E402
 from lengthgen_jax.training import loop  # noqa: E402
 
 # If the process has more bytes than this after a file of tests, compiled
@@ -52,13 +54,16 @@ plt.rcParams.update({"savefig.dpi": 40, "savefig.bbox": None})
 # none of them is left over for the end.
 LONGEST = (
   "abc",
-  "checker",
   "golden",
-  "register",
+  "papers",
   "evaluation",
-  "hosts",
+  "tasks",
+  "checker",
+  "test_sets",
+  "register",
+  "resume",
   "mesh",
-  "models",
+  "hosts",
 )
 
 
@@ -139,6 +144,26 @@ def trained(tmp_path_factory):
       train()
       shutil.copytree(workdir, shared)
   return workdir
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+  """Saves the parameters that training starts from as those that it ends with:
+  for tests of what comes after training, whatever a model has learned."""
+
+  def train(run, initial=None):
+    states = loop.init_seeds(run.spec, run.seeds, initial=initial or ())
+    with contextlib.closing(run.open_checkpoints(writes=True)) as checkpoints:
+      checkpoints.save(run.spec.attempt_steps, states)
+    return states
+
+  monkeypatch.setattr(loop, "train", train)
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+  """Leaves out the figures of results: for tests of rows."""
+  monkeypatch.setattr(figures, "draw", lambda *_, **__: [])
 
 
 @pytest.fixture(scope="session")
