@@ -177,6 +177,9 @@ def operand_texts(source: str) -> list[str]:
 def input_text(task, prompt) -> str:
   """Returns what a person would type for a prompt of these ids."""
   symbols = task.symbols(prompt)
+  if getattr(task, "has_first_row", False):  # and a tick for each row
+    row = symbols[: symbols.index(".")]
+    return f"{' '.join(row)} * {len(symbols) - len(row) - 1}"
   if symbols[0] != "$":
     return " ".join(symbols)
   return task.operator.join(operand_texts("".join(symbols)))

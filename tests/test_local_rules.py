@@ -6,6 +6,7 @@ import itertools
 from typing import ClassVar
 
 import numpy as np
+import plain_tasks as plain
 import pytest
 from command import refuses
 
@@ -38,6 +39,21 @@ def evolved(rule: int, row: str, steps: int) -> list[str]:
     cells = (int(above[i : i + 3], 2) for i in range(len(row)))
     rows.append("".join(str(rule >> cell & 1) for cell in cells))
   return rows
+
+
+@pytest.mark.parametrize("name", checker.GRIDS.split())
+def test_docstring_examples_are_what_the_task_answers(name):
+  task = task_of(name)
+  examples = plain.docstring_examples(TASKS[name])
+  assert examples
+  for text, answer in examples:
+    ids = [[task.token_names.index(x) for x in split(task, row)]
+           for row in rows_of(task, text)]  # fmt: skip
+    assert task.answer(ids).startswith(answer), text
+
+
+def split(task, row: str) -> list[str]:
+  return row.split() if task.separator else list(row)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -250,7 +266,7 @@ def test_machines_and_rules_that_make_no_sense():
   [
     ("automaton", "0110", "has no number behind *"),
     ("automaton", "01a*2", "has 'a'"),
-    ("automaton", "*2", "has no cells"),
+    ("automaton", "*2", "empty line"),
     ("automaton", "01*x", "has no number behind *"),
     ("automaton", "01*99999999", "rows of 2 cells are more than"),
     ("turing", "A0 B1*2", "a tape has one head at most"),
@@ -258,7 +274,7 @@ def test_machines_and_rules_that_make_no_sense():
     ("insertion_sort", "3 _ 2", "has '_'"),
     ("insertion_sort", "3 33", "has '33'"),
     ("base", "1021", "has '2'"),
-    ("base", "", "has no cells"),
+    ("base", "", "empty line"),
   ],
 )
 def test_lines_that_are_no_input(name, line, words):

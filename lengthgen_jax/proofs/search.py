@@ -266,17 +266,19 @@ class Search:
     task, radix = self.checked.task, len(self.checked.embedding)
     choices, columns = task.columns(*row_class)
     tokens = {
-      name: codes // radix**v % radix
-      for v, name in enumerate(names)
-      if isinstance(name, tuple)
+      name: codes // radix**v % radix for v, name in enumerate(names)
     }
+    # A name that is a token's id, like the end token's, is no variable.
+    is_possible = np.ones(len(codes), bool)
+    for name in [name for name in tokens if isinstance(name, int)]:
+      is_possible &= tokens.pop(name) == name
     first = next(iter(task.transducers.values()))
     shape = len(codes), len(columns), first.symbols.shape[1]
     symbols, shorts = np.zeros(shape, int), np.zeros(len(codes), int)
     is_found = np.zeros(len(codes), bool)
     for choice in rng.permutation(len(choices)):
       digit, fixed = choices[choice]
-      fits = ~is_found
+      fits = ~is_found & is_possible
       for name, token in fixed.items():
         fits &= tokens.get(name, token) == token
       transducer = task.transducers[digit]

@@ -174,11 +174,8 @@ class LocalRule(GridTask):
       more = int(number)
     elif star:
       more = -1
-    expect(
-      names and more >= 0,
-      f"{quoted(text)} has no {'cells' if not names else 'number behind *'};"
-      f" {expected}",
-    )
+    expect(names, f"empty line; {expected}")
+    expect(more >= 0, f"{quoted(text)} has no number behind *; {expected}")
     row = [ids[name] for name in names]
     if self.has_first_row:
       state = self.first_state(self.drivers[0])
