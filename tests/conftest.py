@@ -1,6 +1,7 @@
 """This module has settings for all tests, and fixtures: one tiny trained
 workdir for all tests that read one."""
 
+import contextlib
 import fcntl
 import gc
 import importlib.metadata
@@ -139,6 +140,20 @@ def trained(tmp_path_factory):
       train()
       shutil.copytree(workdir, shared)
   return workdir
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+  """Saves the parameters that training starts from as those that it ends with:
+  for tests of what comes after training, whatever a model has learned."""
+
+  def train(run, initial=None):
+    states = loop.init_seeds(run.spec, run.seeds, initial=initial or ())
+    with contextlib.closing(run.open_checkpoints(writes=True)) as checkpoints:
+      checkpoints.save(run.spec.attempt_steps, states)
+    return states
+
+  monkeypatch.setattr(loop, "train", train)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 on the CPU."""
 
 import importlib.util
-import json
+import pathlib
 
 import command
 import jax
@@ -12,7 +12,6 @@ import pytest
 from command import REPOSITORY
 
 from lengthgen_jax.papers import archive
-from lengthgen_jax.proofs import checker
 
 
 @pytest.fixture(scope="module")
@@ -24,26 +23,33 @@ def card():
   return module
 
 
+@pytest.mark.usefixtures("no_training")
 def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
-  """It writes bench.json, and archives rows of a run at the papers' size."""
-  lengthgen = lambda arguments, **_: command.inside(*arguments).returncode
+  """It times the main job, and archives rows of a run at the papers' size."""
+  timed = []
+
+  def time_it(arguments):
+    with command.parsed(*arguments) as (mode, config):
+      timed.append((mode, config.task, config.train.steps))
+    folder = arguments[-1].removeprefix("--workdir=")
+    pathlib.Path(folder).mkdir(parents=True)
+    return 0
 
   def run_jobs(jobs, *_):
     for workdir, commands in jobs:
-      yield workdir, max(map(lengthgen, commands)), 1.0
+      codes = [command.inside(*words).returncode for words in commands]
+      yield workdir, max(codes), 1.0
 
-  monkeypatch.setattr(card, "lengthgen", lengthgen)
+  monkeypatch.setattr(card, "lengthgen", time_it)
   monkeypatch.setattr(card.tables.sweep, "run_jobs", run_jobs)
-  monkeypatch.setattr(checker, "prove_file", lambda path: None)
   monkeypatch.setattr(card, "RUNS", ("sort-none-tempered-paper",))
   root, results = tmp_path / "root", tmp_path / "results"
   arguments = [f"--root={root}", f"--results={results}", "--dry-run"]
   assert card.main(arguments) == 0
   kept = archive.read_archive(results / "rows")
   assert kept["sort-none-tempered-paper"].rows
-  assert json.loads((root / "bench" / "main" / "bench.json").read_text())[
-    "rows"
-  ]
+  assert timed == [("bench", "addition", 4)]
+  assert (root / "bench" / "main").is_dir()
 
 
 def test_a_limit_that_is_no_number_of_minutes_is_refused(card, capsys):

@@ -89,10 +89,10 @@ def test_what_cannot_be_proved_is_said_in_a_line(tmp_path, capsys):
   result = certificate(tmp_path)
   assert result["value"] is None
   assert "not proved: sort is no transducer" in capsys.readouterr().out
-  config = files.get_config("copy")
-  config.certify.max_contexts = 100
+  config = files.get_config("modular")
+  config.certify.max_contexts = 10
   certify.run(config, tmp_path)
-  line = "not proved: there are more than 100 contexts"
+  line = "not proved: there are more than 10 contexts"
   assert line in capsys.readouterr().out
 
 

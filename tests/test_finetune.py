@@ -13,7 +13,8 @@ from plain_lines import random_lines
 import lengthgen_jax
 from lengthgen_jax.attention.lines import LEFT, WHOLE, Line, shared_lines
 from lengthgen_jax.config.build import build
-from lengthgen_jax.pipelines import finetune, runs
+from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.pipelines import finetune, runs, workdir
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.training import loop, optimizer
 from lengthgen_jax.training.loop import TrainSpec, draw_batch
@@ -161,6 +162,42 @@ def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:
     report=print,
   )
   return runs.finetuning_run(config.finetune, run, folder)
+
+
+def test_what_failed_before_is_trained_on_again(tmp_path, monkeypatch):
+  """In three rounds, of which the second finds a seed right."""
+  experiment = untrained.experiment()
+  models = [Model(experiment, {}, {}, seed) for seed in (0, 1)]
+  config, run = untrained.config(), finetuning_of(tmp_path / "any_1", 1, 0)
+  config.finetune.rounds = 3
+  stage = workdir.Stage("train", config, run, 2, models)
+  wrong = lambda text: {
+    "value": 0,
+    "training_inputs": {"failing": [text], "thin": []},
+  }
+  found = iter(
+    [
+      {"0": wrong("1+1"), "1": wrong("2+2")},
+      {"0": wrong("3+3"), "1": {"value": 1}},
+      {"0": {"value": 1}, "1": {"value": 1}},
+    ]
+  )
+  seeds = []
+  monkeypatch.setattr(workdir, "load_trained", lambda *_: stage)
+  monkeypatch.setattr(workdir, "after_round", lambda stage, run: stage)
+  monkeypatch.setattr(runs, "finetuning_run", lambda section, run, folder: run)
+  monkeypatch.setattr(finetune.certify, "certify", lambda *_: next(found))
+  monkeypatch.setattr(finetune, "_is_hopeless", lambda *_: False)
+  monkeypatch.setattr(
+    loop, "train", lambda run, params: seeds.append(len(params))
+  )
+  finetune.certify_and_finetune(config, tmp_path)
+  failing = [
+    {seed: x["failing"] for seed, x in json.loads(path.read_text()).items()}
+    for path in sorted(tmp_path.glob("finetune_*/*"))
+  ]
+  assert failing == [{"0": ["1+1"], "1": ["2+2"]}, {"0": ["3+3", "1+1"]}]
+  assert len(seeds) == 2 and not list(found)
 
 
 def test_the_learning_rate_falls_from_round_to_round(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 import toy
 from pytrees import leaf_bytes, one
 from rows import logged
+from tensorboardX.proto import event_pb2
 from toy import BAD_LOSS, BAD_START, CONVERGING, HOPELESS
 
 from lengthgen_jax.errors import Interrupted
@@ -57,6 +58,22 @@ def whole(tmp_path_factory):
 
 def checkpoints(folder) -> list[int]:
   return sorted(int(p.name) for p in (folder / "checkpoints").iterdir())
+
+
+def points(folder) -> list[tuple]:
+  """What TensorBoard shows of a run: (name, step, value) of each point."""
+  shown = []
+  for path in sorted((folder / "tensorboard").iterdir()):
+    data = path.read_bytes()
+    while data:  # a record: its size, a checksum, an event, another checksum
+      size = int.from_bytes(data[:8], "little")
+      event = event_pb2.Event.FromString(data[12 : 12 + size])
+      data = data[16 + size :]
+      if event.session_log.status == event_pb2.SessionLog.START:
+        shown = [point for point in shown if point[1] < event.step]
+      for value in event.summary.value:
+        shown.append((value.tag, event.step, value.simple_value))
+  return sorted(shown)
 
 
 def test_seeds_that_diverged_or_do_not_fit_start_again(whole):
@@ -117,6 +134,8 @@ def test_attempts_resume_where_they_were(lost, whole, tmp_path):
   assert leaf_bytes(loop.train(run)) == leaf_bytes(states)
   assert lines[0] == f"resumed at step {min(lost) - 20}"
   assert logged(copy) == logged(folder)
+  # No point twice, and none is lost.
+  assert points(copy) == points(folder)
 
 
 def test_seeds_behind_the_farthest_are_saved_too(tmp_path):

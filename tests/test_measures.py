@@ -33,21 +33,6 @@ def rows_by_metric(model, spec) -> dict:
   return {row["metric"]: row for row in rows}
 
 
-def test_one_pass_proves_what_half_trained_models_decode(model):
-  (batch, count), *others = model.batches(SPEC)
-  assert count == 64 and not others
-  token, exact = map(np.asarray, model.matches(batch))
-  outputs, target = model.greedy(batch, stop=None), np.asarray(batch.target)
-  scored = np.asarray(batch.weight) > 0
-  assert scored[:, :5].all() and not scored[:, 5:].any()  # W = 4, and `&`
-  right = (outputs == target) | ~scored
-  assert np.array_equal(exact, right.all(axis=1))
-  assert 5 < exact.sum() < 59
-  # Up to the first mistake, and at it, the two are the same row by row.
-  sound = np.cumprod(np.pad(token, ((0, 0), (1, 0)), constant_values=1), 1)
-  assert (right == token)[sound[:, :-1] == 1].all()
-
-
 def test_decoding_stops_at_the_end_token(model):
   (batch, _), *_ = model.batches(SPEC)
   task = model.experiment.task

@@ -18,67 +18,67 @@ from lengthgen_jax.pipelines import workdir
 from lengthgen_jax.training import loop, mesh
 from lengthgen_jax.training.mesh import SINGLE_DEVICE
 
-DEVICES = 8
+DEVICES = 4
 
 
 @pytest.fixture(scope="module")
-def run_on_eight(tmp_path_factory):
-  """Folder of a toy's run on eight devices."""
-  return tmp_path_factory.mktemp("eight") / "run"
+def run_on_four(tmp_path_factory):
+  """Folder of a toy's run on four devices."""
+  return tmp_path_factory.mktemp("four") / "run"
 
 
 @pytest.fixture(scope="module")
-def eight(run_on_eight):
-  """The report of eight_devices.py."""
+def four(run_on_four):
+  """The report of four_devices.py."""
   flag = f"--xla_force_host_platform_device_count={DEVICES}"
   tests = REPOSITORY / "tests"
   env = os.environ | {
     "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {flag}",
     "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{tests}",
   }
-  command = [sys.executable, tests / "eight_devices.py", run_on_eight]
+  command = [sys.executable, tests / "four_devices.py", run_on_four]
   done = subprocess.run(command, env=env, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout)
 
 
-# On eight devices.
+# On four devices.
 
 
-def test_a_model_trained_on_eight_devices_has_the_parameters_of_one(eight):
-  """15 steps in float64, with dropout, validation and seeds in turn; and could
+def test_a_model_trained_on_four_devices_has_the_parameters_of_one(four):
+  """Five steps in float64, with dropout, validation and seeds in turn; and could
   be on accelerators."""
-  models = eight["models"]
+  models = four["models"]
   assert models["dtypes"] == ["float64"]
   assert models["params"] < 1e-8
   assert models["losses"] < 1e-10
   assert models["lowered"] == ["cuda", "tpu", DEVICES]
 
 
-def test_every_leaf_of_the_states_is_split_over_seeds(eight):
-  assert eight["models"]["unsplit"] == eight["toys"]["unsplit"] == []
+def test_every_leaf_of_the_states_is_split_over_seeds(four):
+  assert four["models"]["unsplit"] == four["toys"]["unsplit"] == []
 
 
-def test_tests_and_calibration_are_the_same_on_eight_devices(eight):
-  """Of 13 examples, which eight devices do not divide."""
-  tests = eight["models"]["tests"]
+def test_tests_and_calibration_are_the_same_on_four_devices(four):
+  """Of 13 examples, which four devices do not divide."""
+  tests = four["models"]["tests"]
   assert tests["devices"] == DEVICES and tests["replicated"]
   assert tests["hits"] == 0 and 0 < tests["correct"] < 1
   assert tests["sums"] < 1e-10 and tests["counted"] == 6
 
 
-def test_a_mesh_is_one_compile_whatever_becomes_of_its_seeds(eight):
+def test_a_mesh_is_one_compile_whatever_becomes_of_its_seeds(four):
   """Two runs with attempts and checkpoints, seeds in turn and side by side."""
-  assert eight["toys"]["compiled"] == [1, 1]
-  assert eight["toys"]["difference"] < 1e-4
+  assert four["toys"]["compiled"] == [1, 1]
+  assert four["toys"]["difference"] < 1e-4
 
 
 def test_a_run_goes_on_on_another_number_of_devices(
-  eight, run_on_eight, tmp_path
+  four, run_on_four, tmp_path
 ):
-  whole = loop.load(toy_run(run_on_eight), "last")
+  whole = loop.load(toy_run(run_on_four), "last")
   folder = tmp_path / "run"
-  shutil.copytree(run_on_eight, folder)
+  shutil.copytree(run_on_four, folder)
   for step in (60, 80, 100, 120):
     shutil.rmtree(folder / "checkpoints" / str(step))
   states = loop.train(toy_run(folder))

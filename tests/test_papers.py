@@ -1,5 +1,6 @@
 """The papers' tables: runs, archived rows, pages, and the command for them."""
 
+import functools
 import importlib
 import re
 import shutil
@@ -26,6 +27,16 @@ RUNS = {
   for table in DATA["tables"]
   for run in runs.runs_of(table, size).values()
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _presets_are_read_once():
+  """Many runs share one."""
+  read = functools.cache(files.load_config)
+  copy = lambda spec: read(spec).copy_and_resolve_references()
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(runs, "load_config", copy)
+    yield
 
 
 @pytest.fixture(scope="module")
@@ -315,6 +326,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   values = dict.fromkeys(f"{100 * one['value']:.1f}" for one in rows)
   assert f"| {', '.join(values)} [" in page and "![not]" not in page
   assert f"![drawn](figures/{name}/addition_em_by_length.png)" in page
+  monkeypatch.setattr(figures, "draw", lambda *_: [])  # they are there
   # A table that looks inside asks for the probes alone.
   assert "1 of 1" in output("probed")
   kept = archive.read_run(results / "rows" / f"{name}.jsonl")

@@ -108,7 +108,7 @@ def test_the_strongest_line_of_every_head_is_watched(
 
 
 def test_a_model_is_trained_again_without_each_line(
-  trained_run, trained_models, tmp_path, monkeypatch
+  trained_run, trained_models, tmp_path, no_training, monkeypatch
 ):
   """Of the second seed; the line is closed in every head, and nothing else."""
   model, few = trained_models[1], {}
@@ -117,8 +117,7 @@ def test_a_model_is_trained_again_without_each_line(
       few[line] = entries
   few = dict(list(few.items())[:1])
   monkeypatch.setattr(interventions, "bias_lines", lambda _: few)
-  train = dataclasses.replace(trained_run.train, steps=4, chunk=4)
-  run = dataclasses.replace(trained_run, train=train, folder=tmp_path)
+  run = dataclasses.replace(trained_run, folder=tmp_path)
   train_run, line_runs = loop.train, []
   monkeypatch.setattr(
     loop, "train", lambda run: line_runs.append(run) or train_run(run)

@@ -32,7 +32,7 @@ COMMANDS = [
   for block in re.findall(r"```bash\n(.*?)```", TEXT, re.S)
   for line in block.splitlines()
 ]
-# Fields of a training of seconds.
+# Fields of a run of seconds.
 QUICK = (
   "data.train_length=3",
   "eval.free_running=False",
@@ -119,11 +119,13 @@ def run_commands(workdir: str, folder) -> list[str]:
   return outputs
 
 
-def test_registered_transducer_is_trained_and_certified(folder):
+@pytest.mark.usefixtures("no_training")
+def test_registered_transducer_is_certified(folder):
   _, certified = run_commands("runs/tripling", folder)
   assert "every length" in certified or "wrong" in certified
 
 
+@pytest.mark.usefixtures("no_training")
 def test_registered_probe_has_rows(folder):
   run_commands("runs/first_key", folder)
   workdir = folder / "runs/first_key"
@@ -131,6 +133,7 @@ def test_registered_probe_has_rows(folder):
   assert list((workdir / "figures" / "probes").glob("*.png"))
 
 
+@pytest.mark.usefixtures("no_training")
 def test_workdir_names_what_registers_its_task(folder):
   """A registered task answers a line; without its file it is refused."""
   _, answer = run_commands("runs/sum", folder)

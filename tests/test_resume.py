@@ -74,6 +74,7 @@ def test_killed_and_stopped_run_ends_as_if_nothing_was(
   assert last_line.startswith(f"stopped at step {stopped_step} of 600, saved")
   assert not (workdir / "results.jsonl").exists()
 
+  monkeypatch.setattr(evaluate.figures, "draw", lambda *_: [])
   finished = command.inside(*arguments)
   assert finished.returncode == 0, finished.stderr
   assert f"resumed at step {stopped_step}" in finished.stderr
