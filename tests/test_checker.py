@@ -439,38 +439,6 @@ def test_a_mutant_is_not_proved(tmp_path, name):
   assert "\n" not in report["text"]
 
 
-# Of a trained model, whose lines were calibrated, too.
-
-
-def shifted_lines(old, new):
-  """A change of all lines of an intercept."""
-  name = "lines/self_intercept"
-  return edited(name, lambda x: np.where(x == old, np.int32(new), x))
-
-
-def swapped_tokens(i, j):
-  """A change that gives two tokens each other's vector."""
-  other = lambda k: {i: j, j: i}.get(k, k)
-  return edited(EMBEDDING, lambda x: x[[*map(other, range(len(x)))]])
-
-
-INCREMENT_BIAS = "params/logits_dense_increment/bias"
-INCREMENT_MUTANTS = {
-  "0 and 9": swapped_tokens(1, 10),
-  "no own digit": shifted_lines(0, 1),
-  "the first carry": entry(EMBEDDING, 11, 0.0),
-  "one answer too often": entry(INCREMENT_BIAS, 1, 99.0),
-}
-
-
-@pytest.mark.parametrize("name", INCREMENT_MUTANTS)
-def test_a_mutant_of_the_increment_is_not_proved(name):
-  arrays, config, table = checker.read(files.FOLDER / "increment.npz")
-  INCREMENT_MUTANTS[name](arrays, config)
-  report = checker.prove(arrays, config, table)
-  assert report["verdict"] == "fails", report["text"]
-
-
 def test_interleaved_operands_are_refused_and_one_operand_is_not_interleaved():
   for task, verdict in (("addition", "refused"), ("parity", "proved")):
     arrays, config, table = checker.read(files.FOLDER / f"{task}.npz")

@@ -46,8 +46,8 @@ def four(run_on_four):
 
 
 def test_a_model_trained_on_four_devices_has_the_parameters_of_one(four):
-  """Five steps in float64, with dropout, validation and seeds in turn; and could
-  be on accelerators."""
+  """Five steps in float64, with dropout, validation and seeds in turn; it could
+  be trained on accelerators."""
   models = four["models"]
   assert models["dtypes"] == ["float64"]
   assert models["params"] < 1e-8
