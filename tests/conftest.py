@@ -39,6 +39,7 @@ from tiny import get_config  # noqa: E402
 
 from lengthgen_jax.drawing import plt  # noqa: E402
 from lengthgen_jax.pipelines import runs  # noqa: E402
+from lengthgen_jax.results import figures  # noqa: E402
 from lengthgen_jax.training import loop  # noqa: E402
 
 # If the process has more bytes than this after a file of tests, compiled
@@ -154,6 +155,12 @@ def no_training(monkeypatch):
     return states
 
   monkeypatch.setattr(loop, "train", train)
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+  """Leaves out the figures of results: for tests of rows."""
+  monkeypatch.setattr(figures, "draw", lambda *_, **__: [])
 
 
 @pytest.fixture(scope="session")

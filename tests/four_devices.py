@@ -51,7 +51,7 @@ def toys(folder) -> dict:
   often training was compiled, `unsplit` leaves, and the greatest difference
   between the two."""
   first = loop.train(toy_run(folder, (2, 2)))
-  run = toy_run(folder.with_name("vmap"), (1, 4))
+  run = toy_run(folder.with_name("vmap"), (4, 1))
   train = dataclasses.replace(run.train, seed_axis="vmap")
   run = dataclasses.replace(run, train=train)
   second = loop.train(run)
@@ -60,7 +60,7 @@ def toys(folder) -> dict:
       loop.over_seeds(loop.train_chunk, spec)._cache_size()
       for spec in (toy_run(folder, (2, 2)).spec, run.spec)
     ],
-    "unsplit": unsplit(first, (2, 2)) + unsplit(second, (1, 4)),
+    "unsplit": unsplit(first, (2, 2)) + unsplit(second, (4, 1)),
     "difference": max_difference(first, second),
   }
 

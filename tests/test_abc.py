@@ -26,7 +26,7 @@ from lengthgen_jax.pipelines import (
   runs,
 )
 from lengthgen_jax.pipelines import workdir as workdirs
-from lengthgen_jax.results import figures, records
+from lengthgen_jax.results import records
 from lengthgen_jax.training import checkpoint, loop
 
 SMALL = (
@@ -110,11 +110,10 @@ def kill_at(stage: str, patch, workdir) -> None:
 
 
 @pytest.fixture
-def undrawn(monkeypatch):
+def undrawn(no_figures, monkeypatch):
   """Leaves out the figures, which take half of the time of a second run."""
   monkeypatch.setattr(certify, "draw_margins", lambda *arguments: "")
   monkeypatch.setattr(run_figures, "draw_calibration", lambda *arguments: [])
-  monkeypatch.setattr(figures, "draw", lambda rows, folder: [])
 
 
 def test_killed_in_each_stage_it_ends_the_same(whole, undrawn, tmp_path):

@@ -23,7 +23,7 @@ def card():
   return module
 
 
-@pytest.mark.usefixtures("no_training")
+@pytest.mark.usefixtures("no_training", "no_figures")
 def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
   """It times the main job, and archives rows of a run at the papers' size."""
   timed = []

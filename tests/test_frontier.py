@@ -92,7 +92,9 @@ def test_hopeless_lengths_are_given_up_early():
   assert all(n == 100 for *_, n in row["tried"])  # one batch of three
 
 
-def test_evaluation_writes_the_frontier_when_asked(trained, tmp_path):
+def test_evaluation_writes_the_frontier_when_asked(
+  trained, no_figures, tmp_path
+):
   """Of a half trained model it lies below the training length."""
   for name in ("config.json", "checkpoints"):
     (tmp_path / name).symlink_to(trained / name)

@@ -189,7 +189,7 @@ def test_what_cannot_be_exported_is_refused(trained_models, trained, tmp_path):
 
 
 def test_a_model_stands_in_place_of_a_trained_workdir(
-  exported, trained, tmp_path
+  exported, trained, no_figures, tmp_path
 ):
   before = contents(exported.parent) | contents(files.FOLDER)
   flag = f"--model={exported}"

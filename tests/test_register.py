@@ -119,13 +119,13 @@ def run_commands(workdir: str, folder) -> list[str]:
   return outputs
 
 
-@pytest.mark.usefixtures("no_training")
+@pytest.mark.usefixtures("no_training", "no_figures")
 def test_registered_transducer_is_certified(folder):
   _, certified = run_commands("runs/tripling", folder)
   assert "every length" in certified or "wrong" in certified
 
 
-@pytest.mark.usefixtures("no_training")
+@pytest.mark.usefixtures("no_training", "no_figures")
 def test_registered_probe_has_rows(folder):
   run_commands("runs/first_key", folder)
   workdir = folder / "runs/first_key"
@@ -133,7 +133,7 @@ def test_registered_probe_has_rows(folder):
   assert list((workdir / "figures" / "probes").glob("*.png"))
 
 
-@pytest.mark.usefixtures("no_training")
+@pytest.mark.usefixtures("no_training", "no_figures")
 def test_workdir_names_what_registers_its_task(folder):
   """A registered task answers a line; without its file it is refused."""
   _, answer = run_commands("runs/sum", folder)

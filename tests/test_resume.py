@@ -45,7 +45,7 @@ def wait_for(condition, process) -> None:
 
 
 def test_killed_and_stopped_run_ends_as_if_nothing_was(
-  trained, trained_states, tmp_path, monkeypatch
+  trained, trained_states, no_figures, tmp_path, monkeypatch
 ):
   workdir = tmp_path / "run"
   arguments = (command.TINY, f"--workdir={workdir}")
@@ -74,7 +74,6 @@ def test_killed_and_stopped_run_ends_as_if_nothing_was(
   assert last_line.startswith(f"stopped at step {stopped_step} of 600, saved")
   assert not (workdir / "results.jsonl").exists()
 
-  monkeypatch.setattr(evaluate.figures, "draw", lambda *_: [])
   finished = command.inside(*arguments)
   assert finished.returncode == 0, finished.stderr
   assert f"resumed at step {stopped_step}" in finished.stderr
@@ -91,12 +90,11 @@ def damaged(trained, tmp_path):
   return workdir
 
 
-def test_modes_that_read_change_no_checkpoint(damaged, capsys, monkeypatch):
+def test_modes_that_read_change_no_checkpoint(damaged, no_figures, capsys):
   left = damaged / "checkpoints" / "700.orbax-checkpoint-tmp"
   left.mkdir()
   before = command.contents(damaged / "checkpoints")
   config = get_config()
-  monkeypatch.setattr(evaluate.figures, "draw", lambda *_: [])
   assert evaluate.run(config, damaged) == 0
   error_text = capsys.readouterr().err
   assert "checkpoint 600 in " in error_text

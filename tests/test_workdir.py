@@ -80,7 +80,7 @@ def test_pipeline_in_a_workdir_of_one_training_is_refused(tmp_path):
   assert not (tmp_path / "interpolate").exists()
 
 
-def test_evaluation_fields_may_differ(trained, tmp_path):
+def test_evaluation_fields_may_differ(trained, no_figures, tmp_path):
   workdir = tmp_path / "run"
   shutil.copytree(trained, workdir)
   before = records.read(workdir / "results.jsonl")
@@ -101,7 +101,9 @@ def test_evaluation_fields_may_differ(trained, tmp_path):
   assert json.loads(config)["eval"]["lengths"] == [2]
 
 
-def test_fewer_samples_replace_rows_only_if_asked(trained, tmp_path):
+def test_fewer_samples_replace_rows_only_if_asked(
+  trained, no_figures, tmp_path
+):
   workdir = tmp_path / "run"
   shutil.copytree(trained, workdir)
   before = records.read(workdir / "results.jsonl")
