@@ -44,8 +44,8 @@ increment decoder_only coupling log_items post window entmax segments
 sort encoder_decoder learned log_visible block_end none sparsemax none
 parity_classification decoder_only rope one_plus_log none transparent \
   stick_breaking segments
-parity encoder_decoder alibi scalable none window softmax none
-multiply_long decoder_only nape fixed post none entmax segments
+parity encoder_decoder alibi scalable pre window softmax none
+multiply_long decoder_only nape fixed none none entmax segments
 multiply encoder_decoder coordinates asentmax none transparent \
   sparsemax none
 addition decoder_only t5 none none window stick_breaking segments
