@@ -54,13 +54,16 @@ plt.rcParams.update({"savefig.dpi": 40, "savefig.bbox": None})
 # none of them is left over for the end.
 LONGEST = (
   "abc",
-  "checker",
   "golden",
-  "register",
+  "papers",
   "evaluation",
-  "hosts",
+  "tasks",
+  "checker",
+  "test_sets",
+  "register",
+  "resume",
   "mesh",
-  "models",
+  "hosts",
 )
 
 

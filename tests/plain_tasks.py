@@ -18,7 +18,7 @@ import numpy as np
 
 from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.numbers import NumberTask
-from lengthgen_jax.tasks.packing import KINDS, pack
+from lengthgen_jax.tasks.packing import pack
 from lengthgen_jax.tasks.task import Example, Size, drawing
 
 # Of the examples: the most units, the width that operands are padded to, the
@@ -67,18 +67,17 @@ class Drawn(NamedTuple):
 
   Attributes:
     example: an Example of arrays [COUNT, ...].
-    batch: the same examples as a Batch, by the family of models.
     lengths: [COUNT, O], the units of each of O operands.
   """
 
   example: Example
-  batch: dict
   lengths: np.ndarray
 
 
-@functools.cache
-def draw_examples(form: str) -> Drawn:
-  """Returns the examples of a form, a key of FORMS."""
+def _drawn(form: str, make) -> tuple:
+  """Returns what `make` makes of a form's task, of a function that makes an
+  example of a key and lengths, and of the keys and lengths of all of them; and
+  the lengths."""
   task = FORMS[form]
   i = np.arange(COUNT)
   lengths = np.stack([i // LONGEST**k for k in range(task.operands)], axis=1)
@@ -91,13 +90,22 @@ def draw_examples(form: str) -> Drawn:
     size = Size(example_lengths, jnp.int32(WIDTH), BOUND)
     return task.example(drawing(key), size)
 
-  @jax.jit
-  def make_all(*arguments):
-    batches = {k: pack(k, task, make_example, *arguments) for k in KINDS}
-    return jax.vmap(make_example)(*arguments), batches
+  draw = jax.jit(lambda *arguments: make(task, make_example, *arguments))
+  drawn = draw(keys, jnp.asarray(lengths))
+  return jax.tree.map(np.asarray, drawn), lengths
 
-  drawn = make_all(keys, jnp.asarray(lengths))
-  return Drawn(*jax.tree.map(np.asarray, drawn), lengths)
+
+@functools.cache
+def draw_examples(form: str) -> Drawn:
+  """Returns the examples of a form, a key of FORMS."""
+  return Drawn(*_drawn(form, lambda _, f, *arguments: jax.vmap(f)(*arguments)))
+
+
+@functools.cache
+def draw_batch(form: str, kind: str):
+  """Returns the same examples as a Batch for a family of models."""
+  batch, _ = _drawn(form, functools.partial(pack, kind))
+  return batch
 
 
 @functools.partial(jax.jit, static_argnums=0)

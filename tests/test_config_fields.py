@@ -86,18 +86,21 @@ def test_a_field_without_a_value_is_refused():
 
 
 def test_every_field_of_the_second_stage_reaches_it():
-  config = default_config()
+  config, changes = default_config(), {}
   for section in fields.RETRAIN_SECTIONS:
     for name, value in config[section].items():
-      if f"{section}.{name}" in fields.CALIBRATED:
-        continue
-      value = other(f"{section}.{name}", value)
-      changed = after(config, {f"retrain.{section}.{name}": value})
-      later = fields.retrain_config(changed, (3,), "bias.npz")
-      assert later[section][name] == value != config[section][name], name
-      assert changed[section][name] == config[section][name]
-      assert (later.bias.kind, later.bias.file) == ("file", "bias.npz")
-      assert later.seeds == (3,) and later.method == "abc"
+      field = f"{section}.{name}"
+      if field not in fields.CALIBRATED:
+        changes[field] = other(field, value)
+        assert changes[field] != value, field
+  changed = after(config, {f"retrain.{x}": y for x, y in changes.items()})
+  later = fields.retrain_config(changed, (3,), "bias.npz")
+  for field, value in changes.items():
+    section, name = field.split(".")
+    assert later[section][name] == value, field
+    assert changed[section][name] == config[section][name], field
+  assert (later.bias.kind, later.bias.file) == ("file", "bias.npz")
+  assert later.seeds == (3,) and later.method == "abc"
   no_steps = after(config, {"retrain.train.steps": 0})
   with refuses("train.steps=0"):
     build.build(fields.retrain_config(no_steps, (0,), ""))

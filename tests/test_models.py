@@ -82,17 +82,6 @@ def test_padding_changes_no_logit(kind, positions):
   np.testing.assert_allclose(padded[:, :count], plain, atol=2e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_other_sources_are_other_answers(kind):
-  """The control of the two tests above: inputs do matter."""
-  experiment, logits_of = experiment_and_logits(kind, "none")
-  batch = untrained.typed(experiment, "12+34", "13+34", "12+34", "12+35")
-  logits = np.asarray(logits_of(batch))[:, np.asarray(batch.first_scored)[0]]
-  assert np.array_equal(logits[0], logits[2])
-  assert np.abs(logits[0] - logits[1]).max() > 1e-3
-  assert np.abs(logits[0] - logits[3]).max() > 1e-3
-
-
 def test_a_model_without_positions_sees_no_index():
   kind = "decoder_only"
   batch = four_examples(kind)

@@ -125,7 +125,7 @@ def check_places(places, i, expected, size):
 @every_kind
 @every_form
 def test_a_batch_is_what_its_text_says(form, kind):
-  batch = plain.draw_examples(form).batch[kind]
+  batch = plain.draw_batch(form, kind)
   for i in CHOSEN:
     expected = expected_batch(form, kind, i)
     for name in ("inputs", "target", "source"):
