@@ -265,9 +265,7 @@ class Search:
     operand [U], and which contexts there is a walk for [U]."""
     task, radix = self.checked.task, len(self.checked.embedding)
     choices, columns = task.columns(*row_class)
-    tokens = {
-      name: codes // radix**v % radix for v, name in enumerate(names)
-    }
+    tokens = {name: codes // radix**v % radix for v, name in enumerate(names)}
     # A name that is a token's id, like the end token's, is no variable.
     is_possible = np.ones(len(codes), bool)
     for name in [name for name in tokens if isinstance(name, int)]:
