@@ -135,10 +135,8 @@ class LocalRule(GridTask):
   def training_widths(
     self, lengths: Sequence[int]
   ) -> tuple[tuple[int, int], ...]:
-    """Returns the width of each length and, so that rows end anywhere, half and
-    a quarter as many cells."""
-    if self.has_first_row:
-      return super().training_widths(lengths)
+    """Returns as many cells as rows for each length and, so that rows end
+    anywhere, half and a quarter as many cells."""
     shares = itertools.product((1, 2, 4), lengths)
     widths = [(max(m // share, 1), m) for share, m in shares]
     return tuple(dict.fromkeys(widths))
