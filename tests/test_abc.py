@@ -381,7 +381,7 @@ def test_lines_of_one_sequence_are_those_of_every_operand(tmp_path):
   config.retrain.model.num_decoder_layers = 2  # of which one has no lines
   experiment = build.build(config)
   model = Model(experiment, {}, untrained.params(experiment), seed=0)
-  calibrate.calibrate(config, [model], tmp_path)
+  calibrate.write_bias(config, [model], tmp_path)
   arrays, meta = file.read(tmp_path / "bias.npz")
   assert list(meta["sites"]) == ["self"]
   valid, names = arrays["self_valid"], meta["sites"]["self"]

@@ -245,7 +245,7 @@ REFUSED = {
     ],
   },
   "multiply_long": {
-    ("eval.lengths=(20000,)",): ["20000 times 20000 digits"],
+    ("eval.lengths=(20000,)",): ["20000 rows of 20001 cells"],
   },
   "modular": {
     ("modular.p=1",): ["a modulus must be at least 2"],

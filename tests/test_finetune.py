@@ -172,14 +172,14 @@ def test_what_failed_before_is_trained_on_again(tmp_path, monkeypatch):
   config.finetune.rounds = 3
   stage = workdir.Stage("train", config, run, 2, models)
   wrong = lambda text: {
-    "value": 0,
+    "outcome": 0,
     "training_inputs": {"failing": [text], "thin": []},
   }
   found = iter(
     [
       {"0": wrong("1+1"), "1": wrong("2+2")},
-      {"0": wrong("3+3"), "1": {"value": 1}},
-      {"0": {"value": 1}, "1": {"value": 1}},
+      {"0": wrong("3+3"), "1": {"outcome": 1}},
+      {"0": {"outcome": 1}, "1": {"outcome": 1}},
     ]
   )
   seeds = []

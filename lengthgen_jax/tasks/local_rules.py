@@ -123,10 +123,6 @@ class LocalRule(GridTask):
       rows = self.write_rows(above, drivers, n)
     return Example(prompt, self.grid_tokens(rows, m, n), prefix_length=0)
 
-  def num_cells(self, rows: int) -> int:
-    """Returns how many cells a row has if people do not say it."""
-    return rows
-
   def num_steps(self, cells: int) -> int:
     """Returns how many steps follow a first row if people do not say it; -1 if
     they must."""
@@ -165,9 +161,7 @@ class LocalRule(GridTask):
     for name in names:
       expect(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
     count = len(names)
-    more = (
-      self.num_steps(count) if self.has_first_row else self.num_cells(count)
-    )
+    more = self.num_steps(count) if self.has_first_row else count
     if star and number.strip().isdecimal() and len(number) < 10:
       more = int(number)
     elif star:
@@ -196,8 +190,7 @@ class LocalRule(GridTask):
     n, m = lengths
     if self.has_first_row:
       return f"{self.row_text(items[0][:n])}*{m - 1}"
-    cells = f"*{n}" * (n != self.num_cells(m))
-    return self.row_text(items[1][:m]) + cells
+    return self.row_text(items[1][:m]) + f"*{n}" * (n != m)
 
   def input_text(self, items: np.ndarray, length: int) -> str:
     return self.typed(items, self.operand_lengths(length, ()))
