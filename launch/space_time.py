@@ -1,9 +1,10 @@
 """Draws the grid that a model of a local rule writes: row below row, a pixel
 for each cell.
 
-  python launch/space_time.py --workdir=W --out=grid.png 0001000*60 [...]
+  python launch/space_time.py --model=automaton --out=grid.png 0001000*60 [...]
 
-It says for each input whether all cells are right.
+The model is a workdir, or one that comes with the package. For each input it
+says how many cells are wrong.
 """
 
 import argparse
@@ -32,11 +33,11 @@ def grid(model, text: str) -> tuple[np.ndarray, int]:
 
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--workdir", required=True)
+  parser.add_argument("--model", required=True)
   parser.add_argument("--out", type=pathlib.Path, required=True)
   parser.add_argument("inputs", nargs="+")
   arguments = parser.parse_args()
-  model = lengthgen_jax.load(arguments.workdir).model
+  model = lengthgen_jax.load(arguments.model).model
   grids = []
   for text in arguments.inputs:
     start = time.perf_counter()
