@@ -65,7 +65,7 @@ METHODS = {
   "window": WITH_LINES | FINETUNE | {"bias.kind": "window"},
 }
 # Of 32 items there are 90 000 contexts.
-SORT = {"train.batch_size": 128, "retrain.train.steps": 2500}
+SORT, SORT_STEPS = {"train.batch_size": 128}, 2500
 # Three digits of a number, which carries go through, take 12 bits.
 BASE = {"data.train_length": 12, "calibration.lengths": (11, 12)}
 TASKS = {
@@ -84,13 +84,21 @@ def get_config(preset: str = "automaton,abc"):
   name, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
   task, fields = TASKS[name]
   if "decoder_only" in options:
-    fields |= {"model.kind": "decoder_only", "positions.segments": True}
+    fields = fields | {
+      "model.kind": "decoder_only",
+      "positions.segments": True,
+    }
   return with_method(task, method, fields)
 
 
 def with_method(task: str, method: str = "abc", fields: dict | None = None):
   """Returns the config of any grid that a local rule writes, by name."""
+  if method not in METHODS:
+    raise ValueError(f"method {method!r} is none of {(*METHODS,)}")
   config = default_config(task)
   changes = {"method": method} | SHARED | METHODS[method] | (fields or {})
+  if task == "insertion_sort" and method != "vanilla":
+    prefix = "retrain." * (method == "abc")
+    changes[f"{prefix}train.steps"] = SORT_STEPS
   config.update_from_flattened_dict(changes)
   return config

@@ -10,6 +10,7 @@ import plain_tasks as plain
 import pytest
 from command import refuses
 
+from lengthgen_jax.config import load_presets
 from lengthgen_jax.proofs import checker, table
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.local_rules import LocalRule
@@ -218,12 +219,23 @@ def test_rows_that_do_not_occur_are_not_taken_for_granted():
     checker.make_task(data, *form)
 
 
+def test_presets_do_not_change_each_other():
+  rules = load_presets("local_rules.py")
+  assert rules.get_config("base,decoder_only").model.kind == "decoder_only"
+  assert rules.get_config("base").model.kind == "encoder_decoder"
+  assert rules.get_config("insertion_sort,window").train.steps == 2500
+  assert rules.get_config("insertion_sort").retrain.train.steps == 2500
+  with pytest.raises(ValueError, match="method 'no' is none of"):
+    rules.with_method("automaton", "no")
+
+
 # Bad input.
 
 
 def test_machines_and_rules_that_make_no_sense():
   for machine, words in (
     ("1RB1LB_1LA", "the same number of actions"),
+    ("1RA" * 11, "the same number of actions"),
     ("1RB1LB_1LA2LB", "writes 2"),
     ("1RB1XB_1LA0LB", "actions like 1RB"),
     ("", "actions like 1RB"),
@@ -252,7 +264,21 @@ def test_machines_and_rules_that_make_no_sense():
     def write(self, state, driver, above):
       return state + above, 0
 
+  class Nowhere(Wide):
+    def first_state(self, driver):
+      return None
+
+  class Lists(Wide):
+    def write(self, state, driver, above):
+      return [above], 0
+
+  class Far(Wide):
+    ahead = 2
+
   for task, words in (
+    (Nowhere(), "first_state must not be None"),
+    (Far(), "ahead must be 0 or 1"),
+    (Lists(), "unhashable"),
     (Half(), "wide: write((0, 0, 0), 3, 2): KeyError"),
     (Beyond(), "writes 3, which is no cell from 0 to 2"),
     (Counts(), "more than 4096 states"),
@@ -274,6 +300,7 @@ def test_machines_and_rules_that_make_no_sense():
     ("insertion_sort", "3 _ 2", "has '_'"),
     ("insertion_sort", "3 33", "has '33'"),
     ("base", "1021", "has '2'"),
+    ("base", "1011*0", "has no number behind *"),
     ("base", "", "empty line"),
   ],
 )

@@ -441,7 +441,8 @@ class Grid(Sequences):
     self.is_product = self.num_long and not self.is_first
     self.min_last_column = int(self.is_product)
     step = table["direction"]
-    fits = None not in self.transducers and self.num_operands <= 2
+    fits = None not in self.transducers
+    fits &= self.num_operands == 1 + (self.is_first or self.is_product)
     fits &= bool(self.marks) == self.is_product and not self.slack
     fits &= step == (-1 if self.is_product else 1)
     require(fits, "the parts of the card's table do not fit one another")
@@ -472,13 +473,17 @@ class Grid(Sequences):
     }
     for reader in readers.values():
       state = 0
-      for _ in reader.accepting:
-        require(self.is_first or reader.accepting[state], text)
+      for count in range(len(reader.accepting) + 2):
+        # After `count` zeros, the last `ahead` of them behind the row.
+        fits = reader.accepting[state] or self.is_first or count <= self.ahead
+        require(fits, text)
         state = reader.next_states[state, 0]
     for one, reader in itertools.product(machines, readers.values()):
       shape = len(one.accepting), len(reader.accepting)
       reached, new = np.zeros(shape, bool), np.zeros(shape, bool)
-      new[one.next_states[0] if self.ahead else 0, 0] = True
+      # After the first cell above, for which none is written if it is `ahead`.
+      written = reader.next_states[0, one.outputs[0]]
+      new[one.next_states[0], 0 if self.ahead else written] = True
       while new.any():
         reached |= new
         p, q = (x[:, None] for x in np.nonzero(new))

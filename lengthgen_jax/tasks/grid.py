@@ -192,7 +192,9 @@ class GridTask(Task):
 
 def _write(task: GridTask, state: Hashable, driver: int, cells: tuple) -> tuple:
   try:
-    return task.write(state, driver, *cells) or (None, 0)
+    after, cell = task.write(state, driver, *cells) or (None, 0)
+    hash(after)
+    return after, cell
   except Exception as error:
     raise UsageError(
       f"{task.name}: write{(state, driver, *cells)}: {one_line(error)}"
@@ -205,6 +207,10 @@ def _machine(task: GridTask) -> Machine:
   has_operand = task.operand_in == "every"
   symbols = [*itertools.product(range(count), repeat=1 + has_operand)]
   starts = [task.first_state(driver) for driver in task.drivers]
+  check(
+    None not in starts and task.ahead in (0, 1),
+    f"{task.name}: first_state must not be None, and ahead must be 0 or 1",
+  )
   states, table = [*dict.fromkeys(starts)], {}
   known = {*states, None}
   for state in states:  # grows while it is read

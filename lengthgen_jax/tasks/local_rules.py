@@ -167,16 +167,20 @@ class LocalRule(GridTask):
     elif star:
       more = -1
     expect(names, f"empty line; {expected}")
-    expect(more >= 0, f"{quoted(text)} has no number behind *; {expected}")
+    least = 0 if self.has_first_row else 1
+    expect(more >= least, f"{quoted(text)} has no number behind *; {expected}")
     row = [ids[name] for name in names]
     if self.has_first_row:
       state = self.first_state(self.drivers[0])
       for cell in (*row, *[0] * self.ahead):
         state = (self.write(state, self.drivers[0], cell) or (None,))[0]
-        expect(state is not None, f"{quoted(text)}: {self.refused}; {expected}")
+        if state is None:
+          break
+      is_row = state is not None and self.accepts(state)
+      expect(is_row, f"{quoted(text)}: {self.refused}; {expected}")
       lengths = [count, more + 1]
     else:
-      lengths = [max(more, 1), count]
+      lengths = [more, count]
     self.padded_width(lengths)
     items = np.zeros((2, max(lengths)), np.int32)
     items[1, : lengths[1]] = self.drivers[0] if self.has_first_row else row
@@ -269,7 +273,7 @@ class Turing(CellularAutomaton):
   joined by `_`, and any other letter, like `Z`, halts. The symbol 0 is the
   blank. The tape has as many cells as are typed; a head that leaves it is gone.
 
-  `0 A0 0*1` -> `0 1 B0`.
+  `0 A0 0*1` -> `0 1 B0 (not halted)`.
   """
 
   machine: str = "1RB1LB_1LA0LC_1RZ1LD_1RD0RA"  # the busy beaver of 4 states
@@ -287,6 +291,7 @@ class Turing(CellularAutomaton):
     size = sizes.pop() // 3
     check(
       not sizes
+      and size <= 10
       and all(re.fullmatch(r"([0-9][LR][A-Z])+", row) for row in rows),
       f"{named}: wanted the same number of actions like 1RB of each state,"
       " joined by _",
@@ -404,9 +409,9 @@ class InsertionSort(LocalRule):
 
 @dataclasses.dataclass(frozen=True)
 class Base(LocalRule):
-  """Asks for a number in another base: row j is the value of its first j + 1
-  digits, r_j = source·r_(j-1) + digit, least significant digit first, modulo
-  what its cells can hold.
+  """Asks for a number in another base, which is typed most significant digit
+  first: row j is the value of its first j + 1 digits, r_j = source·r_(j-1) +
+  digit, written least significant digit first, modulo what its cells can hold.
 
   `1011` -> `11`; `1011*1` -> `1`.
   """
