@@ -56,6 +56,7 @@ def main() -> None:
     image = axis.imshow(cells, cmap="cividis_r", interpolation="nearest",
                         vmin=0, vmax=len(names) - 1)  # fmt: skip
     axis.set(xlabel="cell", ylabel="row")
+    axis.xaxis.get_major_locator().set_params(integer=True)
   if image and len(names) <= 20:
     bar = figure.colorbar(image, ax=axes, ticks=range(len(names)))
     bar.ax.set_yticklabels(names)
