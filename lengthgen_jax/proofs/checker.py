@@ -464,10 +464,8 @@ class Grid(Sequences):
     """Checks that the transducers accept all rows that can be the one above:
     those of zeros and, if they accept the row above, those that they write.
     (That they accept a first row that is given is a condition on inputs.)"""
-    machines, text = (
-      [*self.transducers.values()],
-      "a row cannot be the one above",
-    )
+    machines = [*self.transducers.values()]
+    text = "a row cannot be the one above"
     readers = {
       (x.next_states.tobytes(), x.accepting.tobytes()): x for x in machines
     }
@@ -537,15 +535,9 @@ class Grid(Sequences):
       if self.is_product:
         names = ("in", 0, k) if 0 <= k < num_cells - 1 else None, above
       # None: a zero that no token stands for.
-      zeros = [
-        x == 0 for x, name in zip(one.symbols.T, names, strict=True) if not name
-      ]
-      columns.append(
-        (
-          np.logical_and.reduce([np.ones(self.num_symbols, bool), *zeros]),
-          (*names, out),
-        )
-      )
+      is_token = [name is not None for name in names]
+      allowed = (is_token | (one.symbols == 0)).all(axis=1)
+      columns.append((allowed, (*names, out)))
     return choices if is_row else choices[:1], columns
 
 
