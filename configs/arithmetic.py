@@ -147,7 +147,7 @@ ABC_DECODER_ONLY = {
 }
 ABC_DECODER_ONLY_BY_TASK = {
   "addition": {"train.steps": 1000},
-  "multiply": {},
+  "multiply": {"calibration.kappa_self": 1.2},
   "parity": {},
   "successor": {"calibration.kappa_self": 1.2},
 }

@@ -57,7 +57,7 @@ METHODS = {
     "calibration.min_cells": 0.4,
     "calibration.statistics": "long",
     "calibration.reach": 1,
-    # At 0.87 one seed of rule 110 lacked the line to the cell above on the left.
+    # At 0.87 one seed of rule 110 lacked the line to the left cell above.
     "calibration.kappa_self": 0.5,
     "retrain.model.dropout_rate": 0.0,
   }
