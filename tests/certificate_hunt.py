@@ -63,8 +63,8 @@ FORMS = [
   ("modular", FAMILIES[1], {"model.num_decoder_layers": 3}),
   *[("multiply_long", FAMILIES[0], {})] * 3,
   *[("multiply_long", FAMILIES[1], SEGMENTS)] * 2,
-  *((task, FAMILIES[0], {}) for task in checker.GRIDS.split()),
-  *((task, FAMILIES[1], SEGMENTS) for task in checker.GRIDS.split()),
+  *((task, FAMILIES[0], {}) for task in checker.GRIDS),
+  *((task, FAMILIES[1], SEGMENTS) for task in checker.GRIDS),
 ]
 
 

@@ -42,7 +42,7 @@ def evolved(rule: int, row: str, steps: int) -> list[str]:
   return rows
 
 
-@pytest.mark.parametrize("name", checker.GRIDS.split())
+@pytest.mark.parametrize("name", checker.GRIDS)
 def test_docstring_examples_are_what_the_task_answers(name):
   task = task_of(name)
   examples = plain.docstring_examples(TASKS[name])

@@ -107,6 +107,7 @@ TASKS = Registry(
     "insertion_sort": local_rules.InsertionSort,
     "base": local_rules.Base,
     "halving": local_rules.Halving,
+    "many_addends": local_rules.ManyAddends,
   },
   check_task,
 )
