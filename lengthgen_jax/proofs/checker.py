@@ -45,15 +45,16 @@ bias.scale=1.0 bias.closed= bias.window= bias.sides= bias.windowed_encoder="""
 # Grids of local rules: their operand beside what drives rows, and how far to
 # the right a cell depends on the row above.
 GRIDS = {
-  **{
-    "automaton": ("first", 1),
-    "turing": ("first", 1),
-    "halving": ("first", 0),
-  },
-  **{"insertion_sort": ("", 0), "base": ("", 0), "many_addends": ("own", 0)},
+  **dict.fromkeys(("automaton", "turing"), ("first", 1)),
+  **dict.fromkeys(("halving", "divide"), ("first", 0)),
+  **dict.fromkeys(("insertion_sort", "base"), ("", 0)),
+  "many_addends": ("own", 0),
 }
-OPERAND_SEGMENTS = {"": ["items"], "first": ["row", "steps"]}
-OPERAND_SEGMENTS["own"] = ["rows", "steps"]
+OPERAND_SEGMENTS = {
+  "": ["items"],
+  "first": ["row", "steps"],
+  "own": ["rows", "steps"],
+}
 # What else a config may have: sections of tasks, and what has no effect.
 OTHERS = f"""task seeds hints data method overrides registered_by pretrained
 mesh compile_cache mixing initial train checkpoint calibration abc retrain
@@ -666,11 +667,12 @@ def stated_grid(name, section):
     def rule(tick, carry, digit, above):
       return divmod(digit + above + carry, 10)
 
-  elif name == "halving":
+  elif name in ("halving", "divide"):
+    divisor = section.get("divisor", 2)
     size, drivers, start = 10, [10], lambda tick: 0
 
-    def rule(tick, left, above):
-      return above, (10 * left + above) // 2 % 10
+    def rule(tick, remainder, above):
+      return divmod(10 * remainder + above, divisor)[::-1]
 
   else:
     source, target = section["source"], section["target"]

@@ -106,6 +106,7 @@ TASKS = Registry(
     "turing": local_rules.Turing,
     "insertion_sort": local_rules.InsertionSort,
     "base": local_rules.Base,
+    "divide": local_rules.Divide,
     "halving": local_rules.Halving,
     "many_addends": local_rules.ManyAddends,
   },

@@ -7,7 +7,7 @@ import functools
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from lengthgen_jax.tasks.task import (
   Draw,
   Example,
   Ids,
+  OperandUse,
   Size,
   drawing,
   expect,
@@ -243,7 +244,7 @@ class CellularAutomaton(LocalRule):
   """The base class of rules by which a cell follows from the one above it and
   the two beside that one; a subclass has `cells` and `next_cell`."""
 
-  operand_in: ClassVar[Literal["", "first", "every"]] = "first"
+  operand_in: ClassVar[OperandUse] = "first"
   ahead: ClassVar[int] = 1
 
   def next_cell(self, left: int, middle: int, right: int) -> int:
@@ -481,13 +482,11 @@ class ManyAddends(LocalRule):
   name: ClassVar[str] = "many_addends"
   section: ClassVar[str] = "many_addends"
   cells = "0123456789"
-  operand_in: ClassVar[str] = "own"
+  operand_in: ClassVar[OperandUse] = "own"
   usage = "17+5+98"
 
-  def first_state(self, driver):
-    return 0  # the carry
-
   def write(self, state, driver, digit, above):
+    # The state is the carry.
     return divmod(digit + above + state, 10)
 
   def items_with_row(self, above, operand, driver):
@@ -521,10 +520,31 @@ class ManyAddends(LocalRule):
 
 
 @dataclasses.dataclass(frozen=True)
+class Divide(LocalRule):
+  """Asks for a decimal number divided by one digit, as often as typed.
+
+  `1234*1` -> `176`; `1234*2` -> `25` (by 7).
+  """
+
+  divisor: Annotated[int, Range("must be from 1 to 9", 1, 9)] = 7
+
+  name: ClassVar[str] = "divide"
+  section: ClassVar[str] = "divide"
+  cells = "0123456789"
+  operand_in: ClassVar[OperandUse] = "first"
+
+  def write(self, state, driver, above):
+    # The state is the remainder.
+    return divmod(10 * state + above, self.divisor)[::-1]
+
+  def answer(self, rows):
+    return self.row_text(rows[-1]).lstrip("0") or "0"
+
+
+@dataclasses.dataclass(frozen=True)
 class Halving(LocalRule):
-  """Asks for a decimal number, halved again and again and rounded down, most
-  significant digit first; whether its rows are even or odd are its binary
-  digits.
+  """Asks for the binary digits of a decimal number: whether it, halved again
+  and again, is even or odd.
 
   `13` -> `1101`.
   """
@@ -532,13 +552,10 @@ class Halving(LocalRule):
   name: ClassVar[str] = "halving"
   section: ClassVar[str] = "halving"
   cells = "0123456789"
-  operand_in: ClassVar[Literal["", "first", "every"]] = "first"
-
-  def first_state(self, driver):
-    return 0  # the digit on the left
+  operand_in: ClassVar[OperandUse] = "first"
 
   def write(self, state, driver, above):
-    return above, above // 2 + 5 * (state % 2)
+    return divmod(10 * state + above, 2)[::-1]
 
   def num_steps(self, cells):
     return 4 * cells - 1

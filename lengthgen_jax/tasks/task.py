@@ -16,6 +16,7 @@ from lengthgen_jax.coordinates import Array
 Width = int | tuple[int, ...]  # one width of all operands, or one of each
 Ids = Sequence[int] | Array  # token ids
 Draw = Callable[[int], jax.Array]  # the first n of uniform numbers in [0, 1)
+OperandUse = Literal["", "first", "every", "own"]
 OperandPlace = tuple[int, int] | None  # (operand, place)
 Variants = list[tuple[str, tuple]]  # (name in result rows, further arguments)
 
@@ -90,7 +91,7 @@ class Task(abc.ABC):
   # Of a grid, how its operand along the last axis, the first one, is used:
   # "first", its first row is the operand; "every", all rows depend on it;
   # "own", the operand has a row for each row of the grid; "" if there is none.
-  operand_in: ClassVar[Literal["", "first", "every", "own"]] = ""
+  operand_in: ClassVar[OperandUse] = ""
   ragged: ClassVar[bool] = True  # else all examples of a batch have one width
   # Whether the prompt's segments are numbers, least significant digit last.
   of_digits: ClassVar[bool] = False
