@@ -494,17 +494,25 @@ class ManyAddends(LocalRule):
     return [sum(rows, []), [driver] * len(rows)]
 
   def parse(self, text):
-    typed, star, number = "".join(text.split()).partition("*")
-    addends = typed.split("+")
-    longest, count = max(map(len, addends)), len(addends)
-    fits = re.fullmatch("[0-9]+", "".join([*addends, number or "0"]))
-    fits = fits and all(addends) and bool(star) == bool(number)
     expected = f"{self.name} takes a line like {self.usage}"
-    expect(fits and len(number) < 10, f"{quoted(text)}: {expected}")
+    line = "".join(text.split())
+    expect(line, f"empty line; {expected}")
+    for name in line:
+      expect(
+        name in "0123456789+*",
+        f"{quoted(text)} has {quoted(name)}; {expected}",
+      )
+    typed, star, number = line.partition("*")
+    addends = typed.split("+")
+    expect(all(addends), f"{quoted(text)} lacks a number; {expected}")
+    expect(
+      not star or re.fullmatch("0*[1-9][0-9]{,8}", number),
+      f"{quoted(text)} has no number behind *; {expected}",
+    )
+    longest, count = max(map(len, addends)), len(addends)
     n = int(number or longest + len(str(count - 1)))
     self.padded_width([n, count])
     digits = "".join(x[::-1].ljust(n, "0")[:n] for x in addends)
-    expect(digits, f"{quoted(text)} has no number behind *; {expected}")
     items = np.full((2, max(len(digits), count)), self.drivers[0])
     items[0] = 0
     items[0, : len(digits)] = [*map(int, digits)]
