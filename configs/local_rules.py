@@ -6,6 +6,8 @@ TASK          automaton       an elementary cellular automaton, rule 110
               insertion_sort  the lists of insertion sort, 32 different items
               base            a binary number in decimal
               halving         a decimal number in binary
+              divide          a decimal number by 7
+              many_addends    the running sums of many numbers
 METHOD        vanilla  sinusoids of a cell's coordinates, row j and cell k
               window   lines set by hand, to cells that are near
               abc      ABC, with --mode=abc: vanilla first, then calibrated; the
@@ -77,6 +79,8 @@ TASKS = {
   "insertion_sort": ("insertion_sort", SORT),
   "base": ("base", BASE),
   "halving": ("halving", {}),
+  "divide": ("divide", {}),
+  "many_addends": ("many_addends", {}),
 }
 OPTIONS = ("decoder_only",)
 

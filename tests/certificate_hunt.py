@@ -63,8 +63,8 @@ FORMS = [
   ("modular", FAMILIES[1], {"model.num_decoder_layers": 3}),
   *[("multiply_long", FAMILIES[0], {})] * 3,
   *[("multiply_long", FAMILIES[1], SEGMENTS)] * 2,
-  *((task, FAMILIES[0], {}) for task in checker.GRIDS.split()),
-  *((task, FAMILIES[1], SEGMENTS) for task in checker.GRIDS.split()),
+  *((task, FAMILIES[0], {}) for task in checker.GRIDS),
+  *((task, FAMILIES[1], SEGMENTS) for task in checker.GRIDS),
 ]
 
 
@@ -96,9 +96,10 @@ def random_line(rng, task, keys, reach, wildness):
     c[-1] = -pick(0, 1, 1, 2) if axes == 1 else c[-1]
     c[:-1] = -pick(0, 0, 1)
   elif axes > 1:  # along its axis; a first row is seen from itself alone
-    axis, anchor = task.segment_axes[key], (LEFT, RIGHT)[task.anchor == "right"]
-    slope, c = np.array([1 - axis, axis]), c * [0, axis]
-    slope[0] |= axis and task.operand_in == "first"
+    anchor = RIGHT if task.anchor == "right" else LEFT
+    slope = np.isin([0, 1], task.segment_axes[key]).astype(int)
+    c = c * [0, slope[1]]
+    slope[0] |= slope[1] and task.operand_in == "first"
   else:
     anchor = pick(LEFT, RIGHT, RIGHT)
     along = (anchor == LEFT) == (task.anchor == "left")

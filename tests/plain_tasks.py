@@ -177,6 +177,11 @@ def operand_texts(source: str) -> list[str]:
 def input_text(task, prompt) -> str:
   """Returns what a person would type for a prompt of these ids."""
   symbols = task.symbols(prompt)
+  if task.operand_in == "own":
+    digits, count = symbols[: symbols.index(".")], symbols.count(".")
+    size = len(digits) // count
+    rows = [digits[i : i + size] for i in range(0, len(digits), size)]
+    return "+".join("".join(row[::-1]) for row in rows) + f"*{size}"
   if getattr(task, "has_first_row", False):  # and a tick for each row
     row = symbols[: symbols.index(".")]
     return f"{' '.join(row)} * {len(symbols) - len(row) - 1}"

@@ -3,6 +3,7 @@ their contexts, and what is refused."""
 
 import dataclasses
 import itertools
+import re
 from typing import ClassVar
 
 import numpy as np
@@ -42,7 +43,7 @@ def evolved(rule: int, row: str, steps: int) -> list[str]:
   return rows
 
 
-@pytest.mark.parametrize("name", checker.GRIDS.split())
+@pytest.mark.parametrize("name", checker.GRIDS)
 def test_docstring_examples_are_what_the_task_answers(name):
   task = task_of(name)
   examples = plain.docstring_examples(TASKS[name])
@@ -139,6 +140,29 @@ def test_numbers_in_another_base_are_those_of_python(source, target):
   assert int(row[::-1], target) == int(text, source) % target**2
 
 
+def test_numbers_are_added_one_by_one():
+  task, rng = task_of("many_addends"), np.random.default_rng(0)
+  for count, size in ((1, 1), (2, 7), (3, 2), (11, 4)):
+    numbers = rng.integers(10**size, size=count).tolist()
+    text = "+".join(map(str, numbers))
+    for kind in KINDS:
+      rows = rows_of(task, text, kind)
+      sums = [int(row[::-1]) for row in rows]
+      assert sums == list(itertools.accumulate(numbers))
+    # With fewer cells, modulo what they hold.
+    sums = [int(row[::-1]) for row in rows_of(task, f"{text}*{size}")]
+    expected = itertools.accumulate(numbers)
+    assert sums == [total % 10**size for total in expected]
+
+
+@pytest.mark.parametrize("divisor", (1, 3, 7, 9))
+def test_a_number_is_divided(divisor):
+  task = task_of("divide", divisor=divisor)
+  for number in (0, 5, 1234, 987654):
+    rows = [*map(int, rows_of(task, f"{number}*3"))]
+    assert rows == [number // divisor**j for j in range(4)]
+
+
 def test_a_number_is_halved_and_read_as_binary():
   task = task_of("halving")
   for number in (0, 7, 13, 99, 1024, 98765):
@@ -188,6 +212,8 @@ def config_of(task) -> dict:
     task_of("insertion_sort", alphabet=4),
     task_of("base", source=3, target=5),
     task_of("halving"),
+    task_of("divide", divisor=3),
+    task_of("many_addends"),
   ],
   ids=lambda task: task.name,
 )
@@ -300,12 +326,17 @@ def test_machines_and_rules_that_make_no_sense():
     ("insertion_sort", "3 _ 2", "has '_'"),
     ("insertion_sort", "3 33", "has '33'"),
     ("base", "1021", "has '2'"),
+    ("many_addends", "12+", "lacks a number"),
+    ("many_addends", "12+3x", "has 'x'"),
+    ("many_addends", "12+3*", "has no number behind *"),
+    ("many_addends", "12+3*0", "has no number behind *"),
+    ("many_addends", "1+2*99999999", "rows of 99999999 cells are more than"),
     ("base", "1011*0", "has no number behind *"),
     ("base", "", "empty line"),
   ],
 )
 def test_lines_that_are_no_input(name, line, words):
-  with pytest.raises(Exception, match="(?s)" + words.replace("*", r"\*")):
+  with pytest.raises(Exception, match="(?s)" + re.escape(words)):
     task_of(name).parse(line)
 
 

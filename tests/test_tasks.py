@@ -298,7 +298,8 @@ def test_usage_can_be_typed(form, fields):
     return
   task = dataclasses.replace(task, **fields)
   items, lengths = task.parse(task.usage)
-  assert max(lengths) == np.shape(items)[-1] and len(lengths) == task.operands
+  assert task.num_items(tuple(lengths)) == np.shape(items)[-1]
+  assert len(lengths) == task.operands
   prompt, output = plain.example_of_text(task, task.usage)
   if task.name in plain.SPOKEN:
     assert task.render(output) == plain.plain_line(task, prompt)

@@ -353,7 +353,7 @@ def within_reach(
     is_operand = 0 <= segment < task.target_segment
     axes = [*range(task.axes)]
     if is_operand:
-      axes = [task.segment_axes[segment] if task.segment_axes else 0]
+      axes = [*task.segment_axes[segment]] if task.segment_axes else [0]
     is_fixed = any(not matrix[axis, axis] for axis in axes)
     offset = intercept[axes]
     # In later layers the start token's key is a state, which has seen the
@@ -374,12 +374,12 @@ def within_reach(
     elif is_operand and task.axes > 1:
       # Of an operand along the first axis the row's own digit alone, of one
       # along the last axis those near it.
-      farthest = reach if axes[-1] == task.axes - 1 else 0
+      farthest = np.where(np.array(axes) == task.axes - 1, reach, 0)
       own_anchor = LEFT if task.anchor == "left" else RIGHT
       allowed = (
         anchor == own_anchor
         and matrix.max() == 1
-        and abs(offset[0]) <= farthest
+        and (abs(offset) <= farthest).all()
       )
     elif is_operand:
       # By other lines, rows depend on digits far away.

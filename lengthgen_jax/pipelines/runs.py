@@ -110,7 +110,7 @@ def finetuning_run(
     texts.append(failing * repeats + thin)
   counts, task = list(map(len, texts)), run.experiment.task
   # There is one bucket at most (finetune.check_config).
-  longest = int(np.max(run.experiment.data[0].bound(0)))
+  longest = task.num_items(run.experiment.data[0].bound(0))
   shape = len(seeds), max(counts), task.operands
   lengths = np.zeros(shape, np.int32)
   items = np.zeros((*shape, longest), np.int32)

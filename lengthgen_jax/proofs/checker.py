@@ -42,12 +42,24 @@ temperature.kind="none" temperature.initial= temperature.stretch=
 attention.normalizer="softmax" attention.alpha=
 bias.kind="file" bias.file="" bias.allow_leak=false bias.learned_scale=false
 bias.scale=1.0 bias.closed= bias.window= bias.sides= bias.windowed_encoder="""
+# Grids of local rules: their operand beside what drives rows, and how far to
+# the right a cell depends on the row above.
+GRIDS = {
+  **dict.fromkeys(("automaton", "turing"), ("first", 1)),
+  **dict.fromkeys(("halving", "divide"), ("first", 0)),
+  **dict.fromkeys(("insertion_sort", "base"), ("", 0)),
+  "many_addends": ("own", 0),
+}
+OPERAND_SEGMENTS = {
+  "": ["items"],
+  "first": ["row", "steps"],
+  "own": ["rows", "steps"],
+}
 # What else a config may have: sections of tasks, and what has no effect.
-OTHERS = """task seeds hints data method overrides registered_by pretrained mesh
-compile_cache mixing initial train checkpoint calibration abc retrain finetune
-certify prune probe bench eval arithmetic multiply_long sort increment modular
-permutations dyck copying mqmtar automaton turing insertion_sort base
-halving"""
+OTHERS = f"""task seeds hints data method overrides registered_by pretrained
+mesh compile_cache mixing initial train checkpoint calibration abc retrain
+finetune certify prune probe bench eval arithmetic multiply_long sort increment
+modular permutations dyck copying mqmtar {" ".join(GRIDS)}"""
 Line = namedtuple("Line", "row_segment segment anchor matrix intercept value")
 # By field of lines, as they are in the file: the type, and the number of axes
 # of A entries.
@@ -298,12 +310,10 @@ Token = namedtuple("Token", "segment left right id")
 PLUS, TIMES, START, END, DELIMITER = 10, 11, 12, 13, 15  # `+*$&=` of numbers
 TABLE = """layout segments marks start delimiter end slack direction symbols
 machines"""
-GRIDS = "automaton turing insertion_sort base halving"  # of local rules
-GRID = "ahead is_first"  # what the table of a grid has as well
+GRID = "ahead operand"  # what the table of a grid has as well
 COPY = -1  # stands for the token of a transducer that copies
-STATED = """successor addition parity multiply multiply_long increment copy
-reverse modular permutations dyck automaton turing insertion_sort base
-halving"""
+STATED = f"""successor addition parity multiply multiply_long increment copy
+reverse modular permutations dyck {" ".join(GRIDS)}"""
 
 
 def integers(values, shape, limit):
@@ -424,35 +434,43 @@ class Grid(Sequences):
   """A task whose output has rows of cells, from 0 on. A transducer writes a
   row: it reads the row above (zeros above the first), and behind it `ahead`
   zeros, and writes a cell for each but the first `ahead`. There is one for each
-  token of the last operand, of which every row has one. Another operand extends
-  along the cells. If it `is_first`, the first row is a copy of it. Else this is
-  a product: the transducer reads the operand's digit for the cell that is
-  written, which the last cell has none of, and an end token stands where
-  another row would begin."""
+  token of the last operand, of which every row has one. Another `operand`
+  extends along the cells: "first", the first row is a copy of it; "own", it has
+  a row for each row, and "every", all rows have the same one, of which the
+  transducer reads the cell for the one that is written. "every" is a product:
+  the last cell has none of the operand's, and an end token stands where another
+  row would begin. "" is no other operand."""
 
   is_grid = True
 
   def __init__(self, table, num_tokens, has_source):
-    fits = isinstance(table, dict) and {*table} >= {"ahead", "is_first"}
+    fits = isinstance(table, dict) and {*table} >= {*GRID.split()}
     require(fits, "the card's table is of no grid")
-    self.is_first = table["is_first"] is True
+    operand = table["operand"]
+    self.is_first, self.is_own = operand == "first", operand == "own"
+    self.is_product = operand == "every"
     self.ahead = integers(table["ahead"], (), 2).item()
     super().__init__(table, num_tokens, has_source)
-    self.is_product = self.num_long and not self.is_first
     self.min_last_column = int(self.is_product)
     step = table["direction"]
     fits = None not in self.transducers
-    fits &= self.num_operands == 1 + (self.is_first or self.is_product)
+    fits &= operand in ("", "first", "every", "own")
+    fits &= self.num_operands == 1 + (operand != "")
     fits &= bool(self.marks) == self.is_product and not self.slack
     fits &= step == (-1 if self.is_product else 1)
     require(fits, "the parts of the card's table do not fit one another")
     is_long = [1] * self.num_long + [0]
-    along_rows = (step * (not x) for x in is_long)
+    along_rows = (step * (not x or self.is_own) for x in is_long)
     along_cells = (step * x for x in is_long)
     self.directions = [(*along_rows, 1, 0), (*along_cells, 1, 0)]
     if self.is_product:
       return
     one = next(iter(self.transducers.values()))
+    if self.is_own:
+      machines = self.transducers.values()
+      fits = all(x.accepting.all() for x in machines)
+      require(fits, "a row cannot be the one above")
+      return
     cells = np.arange(self.num_symbols)
     require((one.symbols[:, 0] == cells).all(), "cells are not counted from 0")
     self.check_rows()
@@ -502,15 +520,19 @@ class Grid(Sequences):
     output, prompt, step = self.num_operands, [], self.table["direction"]
     has_end, num_cells = int(self.is_product), last_column + 1
     sizes = [num_cells - has_end] * self.num_long + [num_rows]
+    grid = [*itertools.product(range(num_rows), range(num_cells))]
+    ends = [(num_rows - 1 - j, last_column - k) for j, k in grid]
     for k, size in enumerate(sizes):
+      if self.is_own and not k:
+        pairs = zip(grid, ends, strict=True)
+        prompt += [Token(0, x, end, ("in", 0, *x)) for x, end in pairs]
+        continue
       ids = [("in", k, p) for p in range(size)][::step]
       ids = [*self.marks[k : k + 1], *ids]
       prompt += segment_tokens(k, ids, int(k < self.num_long), 2)
-    last_row = num_rows - 1 + has_end
-    cells = itertools.product(range(num_rows), range(num_cells))
     tokens = [
-      Token(output, (j, k), (last_row - j, last_column - k), ("out", j, k))
-      for j, k in cells
+      Token(output, x, (row + has_end, column), ("out", *x))
+      for x, (row, column) in zip(grid, ends, strict=True)
     ]
     end = Token(output, (num_rows, 0), (0, last_column), self.end)
     return prompt, tokens + [end] * has_end
@@ -534,6 +556,8 @@ class Grid(Sequences):
       names = (above,)
       if self.is_product:
         names = ("in", 0, k) if 0 <= k < num_cells - 1 else None, above
+      elif self.is_own:
+        names = ("in", 0, j, k) if k >= 0 else None, above
       # None: a zero that no token stands for.
       is_token = [name is not None for name in names]
       allowed = (is_token | (one.symbols == 0)).all(axis=1)
@@ -637,11 +661,18 @@ def stated_grid(name, section):
         return None, 0
       return order(above), min(order(above), max(left, item)) % size
 
-  elif name == "halving":
+  elif name == "many_addends":
     size, drivers, start = 10, [10], lambda tick: 0
 
-    def rule(tick, left, above):
-      return above, (10 * left + above) // 2 % 10
+    def rule(tick, carry, digit, above):
+      return divmod(digit + above + carry, 10)
+
+  elif name in ("halving", "divide"):
+    divisor = section.get("divisor", 2)
+    size, drivers, start = 10, [10], lambda tick: 0
+
+    def rule(tick, remainder, above):
+      return divmod(10 * remainder + above, divisor)[::-1]
 
   else:
     source, target = section["source"], section["target"]
@@ -653,22 +684,18 @@ def stated_grid(name, section):
   step_of = lambda x: (
     lambda state, *cell: (None, 0) if state is None else rule(x, state, *cell)
   )
-  symbols, is_first = [[i] for i in range(size)], len(drivers) == 1
+  operand, ahead = GRIDS[name]
+  read = 1 + (operand == "own")  # cells in a column
+  symbols = [*map(list, itertools.product(range(size), repeat=read))]
   accept = lambda state: state is not None
   machines = [
     tabulate(x, start(x), symbols, step_of(x), accept) for x in drivers
   ]
-  table = {
-    "layout": "grid",
-    "segments": ["row", "steps"] if is_first else ["items"],
-  }
-  table |= {
-    "start": size + is_first,
-    "delimiter": size + is_first,
-    "direction": 1,
-  }
-  ahead = int(name in ("automaton", "turing"))
-  table |= {"ahead": ahead, "is_first": is_first}
+  # A tick that drives rows has a token before the delimiter's.
+  first = size + bool(operand)
+  table = {"layout": "grid", "segments": OPERAND_SEGMENTS[operand]}
+  table |= {"start": first, "delimiter": first, "direction": 1}
+  table |= {"ahead": ahead, "operand": operand}
   return table | {"symbols": symbols, "machines": machines}
 
 
@@ -718,9 +745,9 @@ def stated_table(config):
       tabulate(b, start, pairs, step_of(b), accept) for b in range(10)
     ]
     table |= numbers | {"layout": "grid", "segments": ["a", "b"]}
-    table |= {"marks": [START, TIMES], "ahead": 1, "is_first": False}
+    table |= {"marks": [START, TIMES], "ahead": 1, "operand": "every"}
     return table | {"symbols": pairs, "machines": machines}
-  if name in GRIDS.split():
+  if name in GRIDS:
     return table | stated_grid(name, config[name])
   if name == "increment":  # digit d has the token d + 1
     step = lambda c, a: ((c + a - 1) // 10, (c + a - 1) % 10 + 1)

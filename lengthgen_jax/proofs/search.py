@@ -306,7 +306,8 @@ class Search:
       operand = columns[ahead : ahead + num_cells, 0].tolist()
       driver = None if j == m else int(driver)
       items = found and task.items_with_row(above, operand, driver)
-      inputs.append(padded(items) if items else None)
+      length = num_cells - (task.operand_in == "every")
+      inputs.append(padded(items, length) if items else None)
     return inputs
 
   def _of_training(self, row_class, names, codes, rng) -> list[Input | None]:
@@ -333,8 +334,9 @@ class Search:
             fits &= grids[:, row + number - j, place[0]] == token
           elif number == self.checked.task.num_operands - 1:
             fits &= items[:, 1, row] == token
-          else:
-            fits &= items[:, 0, place[0]] == token
+          else:  # of its own row, or of the row that all have
+            first = row * (x + y + 1) if len(place) > 1 else 0
+            fits &= items[:, 0, first + place[-1]] == token
         if fits.any():
           inputs[i] = Input(items[rng.choice(np.flatnonzero(fits))], lengths)
           break
@@ -364,10 +366,10 @@ class Search:
     return items, grids, lengths
 
 
-def padded(operands: list[list[int]]) -> Input:
-  """Returns the input of some operands."""
-  lengths = [*map(len, operands)]
-  items = np.zeros((len(operands), max(lengths)), int)
+def padded(operands: list[list[int]], num_cells: int) -> Input:
+  """Returns the input of the operands of a grid with so many cells in a row."""
+  lengths = [num_cells, len(operands[1])]
+  items = np.zeros((len(operands), max(map(len, operands))), int)
   for row, operand in zip(items, operands, strict=True):
     row[: len(operand)] = operand
   return Input(items, lengths)

@@ -88,7 +88,7 @@ def grid_of(task: GridTask) -> dict[str, Any]:
   return {
     "layout": "grid",
     "ahead": task.ahead,
-    "is_first": task.operand_in == "first",
+    "operand": task.operand_in,
     "symbols": tables.symbols.tolist(),
     "machines": [
       reachable(driver, start, next_states, cells, tables.accepting)

@@ -106,7 +106,9 @@ TASKS = Registry(
     "turing": local_rules.Turing,
     "insertion_sort": local_rules.InsertionSort,
     "base": local_rules.Base,
+    "divide": local_rules.Divide,
     "halving": local_rules.Halving,
+    "many_addends": local_rules.ManyAddends,
   },
   check_task,
 )

@@ -27,7 +27,6 @@ from lengthgen_jax.tasks.task import (
   Task,
   Width,
   drawing,
-  max_width,
   uniform_int,
 )
 
@@ -386,7 +385,7 @@ def parsed_batch(
   `test_batch`.
   """
   lengths = np.array([lengths for _, lengths in parsed], np.int32)
-  items = np.zeros((*lengths.shape, max_width(bound)), np.int32)
+  items = np.zeros((*lengths.shape, task.num_items(bound)), np.int32)
   for i, (typed_items, _) in enumerate(parsed):
     items[i, :, : np.shape(typed_items)[-1]] = typed_items
   return _batch_of_items(

@@ -3,6 +3,7 @@ that writes a row."""
 
 import functools
 import itertools
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import UsageError, check, one_line
-from lengthgen_jax.tasks.task import Draw, Example, Size, Task, Tokens
+from lengthgen_jax.tasks.task import Draw, Example, Size, Task, Tokens, Width
 
 MAX_TOKENS = 1 << 25  # of an output; more do not fit in memory
 MAX_STATES = 1 << 12  # of a machine
@@ -43,7 +44,8 @@ class GridTask(Task):
 
   Coordinates have the axes j (rows) and k (cells). There are two operands, one
   for each; the one along k may not be in the prompt, and then its length alone
-  counts, which is that of the rows. A width has both lengths.
+  counts, which is that of the rows; or it has both axes, and its items are its
+  rows one after another. A width has both lengths.
   """
 
   ragged = False
@@ -56,8 +58,14 @@ class GridTask(Task):
   behind: ClassVar[int] = 1
 
   @property
-  def segment_axes(self) -> tuple[int, ...]:
-    return (1, 0) if self.operand_in else (0,)
+  def segment_axes(self) -> tuple[tuple[int, ...], ...]:
+    along_cells = (0, 1) if self.operand_in == "own" else (1,)
+    return (along_cells, (0,)) if self.operand_in else ((0,),)
+
+  @property
+  def is_operand_read(self) -> bool:
+    """Returns whether the machine reads an operand beside the row above."""
+    return self.operand_in in ("every", "own")
 
   @property
   def cells(self) -> Sequence[str]:
@@ -76,8 +84,8 @@ class GridTask(Task):
 
   def write(self, *arguments: Any, **keywords: Any) -> Any:
     """Returns (next state, cell that is written) for (state, driver, cell above
-    that is read), before which there is the operand's cell if it is in every
-    row; or None if no row above can go on like that."""
+    that is read), before which there is the operand's cell if it is read; or
+    None if no row above can go on like that."""
     raise NotImplementedError
 
   def accepts(self, state: Any) -> bool:
@@ -105,6 +113,11 @@ class GridTask(Task):
     low, high = lengths[-2:]
     return (*squares, (high, low), (low, high))
 
+  def num_items(self, bound: Width) -> int:
+    if self.operand_in == "own":
+      return math.prod(np.broadcast_to(bound, 2).tolist())
+    return super().num_items(bound)
+
   def padded_width(self, lengths: Sequence[int]) -> tuple[int, int]:
     n, rows = lengths
     cells = n + (self.operand_in == "every")
@@ -126,8 +139,8 @@ class GridTask(Task):
     operand: Array | int = 0,
   ) -> jax.Array:
     """Returns the rows [J, K] that follow a row `above` [K], driven by
-    `drivers` [J] token ids; cells from `num_cells` on are 0. `operand` [K] is
-    what the machine reads in every row, if anything."""
+    `drivers` [J] token ids; cells from `num_cells` on are 0. `operand` [K] or
+    [J, K] is what the machine reads in every row, if anything."""
     machine, count = self.row_machine, len(self.cells)
     index = np.zeros(max(self.drivers) + 1, np.int32)
     index[list(self.drivers)] = range(len(self.drivers))
@@ -137,10 +150,11 @@ class GridTask(Task):
     ]
     inside = jnp.arange(len(above)) < num_cells
     # The operand is read at the cell that is written.
-    operand = jnp.broadcast_to(operand, inside.shape)
-    operand = jnp.pad(operand, (self.ahead, 0)) * count
+    operand = jnp.broadcast_to(operand, (len(drivers), len(above)))
+    operand = jnp.pad(operand, ((0, 0), (self.ahead, 0))) * count
 
-    def next_row(above, driver):
+    def next_row(above, inputs):
+      driver, operand = inputs
       driver = jnp.asarray(index)[driver]
       next_states, cells = (x[driver] for x in tables)
 
@@ -153,14 +167,16 @@ class GridTask(Task):
       return row, row
 
     above = jnp.asarray(above, jnp.int32)
-    return jax.lax.scan(next_row, above, drivers)[1]
+    return jax.lax.scan(next_row, above, (drivers, operand))[1]
 
   def grid_tokens(
-    self, cells: jax.Array, num_rows: Array, num_cells: Array
+    self, cells: jax.Array, num_rows: Array, num_cells: Array, segment: int
   ) -> Tokens:
-    """Returns the output of the first rows of [J, K] and their first cells,
-    behind which there is the end token, if any, where a row would begin."""
-    end, last = self.end, num_rows * num_cells
+    """Returns the segment of the first rows of [J, K] and their first cells;
+    behind the output there is the end token, if any, where a row would
+    begin."""
+    end = self.end if segment == self.target_segment else None
+    last = num_rows * num_cells
     has_end = end is not None
     place = jnp.arange(cells.size + has_end)
     j, k = place // num_cells, place % num_cells
@@ -169,7 +185,7 @@ class GridTask(Task):
     return Tokens(
       ids=ids if end is None else jnp.where(place == last, end, ids),
       length=jnp.asarray(last + has_end, jnp.int32),
-      segment=jnp.full(place.shape, self.target_segment, jnp.int32),
+      segment=jnp.full(place.shape, segment, jnp.int32),
       left=jnp.stack([j, k], axis=1).astype(jnp.int32),
       right=jnp.stack(ends, axis=1).astype(jnp.int32),
       digit=jnp.full(place.shape, True),
@@ -204,8 +220,7 @@ def _write(task: GridTask, state: Hashable, driver: int, cells: tuple) -> tuple:
 @functools.cache
 def _machine(task: GridTask) -> Machine:
   count = len(task.cells)
-  has_operand = task.operand_in == "every"
-  symbols = [*itertools.product(range(count), repeat=1 + has_operand)]
+  symbols = [*itertools.product(range(count), repeat=1 + task.is_operand_read)]
   starts = [task.first_state(driver) for driver in task.drivers]
   check(
     None not in starts and task.ahead in (0, 1),

@@ -1,13 +1,13 @@
 """Tasks whose output is a grid of cells, each of which follows from the row
-above by a local rule: cellular automata, Turing machines, insertion sort, and
-changes of base."""
+above by a local rule: cellular automata, Turing machines, insertion sort,
+changes of base, and sums of many numbers."""
 
 import dataclasses
 import functools
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from lengthgen_jax.tasks.task import (
   Draw,
   Example,
   Ids,
+  OperandUse,
   Size,
   drawing,
   expect,
@@ -36,15 +37,21 @@ def uniform(task: "LocalRule", key: jax.Array, size: Size) -> jax.Array:
   return task.draw_items(drawing(key), size)
 
 
+def number_text(digits: str) -> str:
+  """Returns a number whose least significant digit comes first."""
+  return digits[::-1].lstrip("0") or "0"
+
+
 @dataclasses.dataclass(frozen=True)
 class LocalRule(GridTask):
   """The base class of grids that a local rule writes, from items alone.
 
-  The prompt has one item for each row or, if `operand_in` is "first", the first
-  row and a tick for each row; then every further row follows from the one
-  above. The output is all rows, whose number the prompt says. People type the
-  first row, `*` and how many steps follow; or items and perhaps `*` and how
-  many cells a row has. They read the last row.
+  The prompt has one item for each row or, if there is an operand, this and a
+  tick for each row. If `operand_in` is "first", the operand is the first row,
+  and every further one follows from the one above. The output is all rows,
+  whose number the prompt says. People type the first row, `*` and how many
+  steps follow; or items and perhaps `*` and how many cells a row has. They read
+  the last row.
 
   A subclass has `cells` and `write`, and what else differs of `GridTask`; and
   `separator`, which stands between cells as people write them.
@@ -64,11 +71,13 @@ class LocalRule(GridTask):
 
   @property
   def segments(self) -> tuple[str, ...]:
-    return ("row", "steps") if self.has_first_row else ("items",)
+    if not self.operand_in:
+      return ("items",)
+    return "row" if self.has_first_row else "rows", "steps"
 
   @functools.cached_property
   def token_names(self) -> tuple[str, ...]:
-    ticks = (TICK,) if self.has_first_row else ()
+    ticks = (TICK,) if self.operand_in else ()
     return *self.cells, *ticks, "⊥", "@"
 
   @property
@@ -82,7 +91,7 @@ class LocalRule(GridTask):
   @property
   def drivers(self) -> Sequence[int]:
     count = len(self.cells)
-    return (count,) if self.has_first_row else range(count)
+    return (count,) if self.operand_in else range(count)
 
   @property
   def base(self) -> int:
@@ -97,10 +106,10 @@ class LocalRule(GridTask):
     return uniform_int(numbers[:count], len(self.cells))
 
   def draw_items(self, draw: Draw, size: Size) -> jax.Array:
-    longest = size.max_length
+    longest = self.num_items(size.bound)
     n = jnp.broadcast_to(jnp.asarray(size.width), 2)[0]
     numbers = draw(longest + self.num_more_draws)
-    if self.has_first_row:
+    if self.operand_in:
       row = self.first_row(numbers, n)
       return jnp.stack([row, jnp.full_like(row, self.drivers[0])])
     drivers = jnp.asarray(self.drivers)
@@ -113,15 +122,20 @@ class LocalRule(GridTask):
     # Items that are missing, like those beyond the length, are the least ones.
     drivers = jnp.maximum(items[1, :max_m], min(self.drivers))
     prompt = self.segment_tokens(drivers, m, len(self.segments) - 1)
-    above = jnp.zeros(max_n, jnp.int32)
+    above, operand = jnp.zeros(max_n, jnp.int32), 0
+    if self.operand_in == "own":
+      place = jnp.arange(max_m)[:, None] * n + jnp.arange(max_n)
+      operand = jnp.take(items[0], place, mode="clip")
+      prompt = join(self.grid_tokens(operand, m, n, 0), prompt)
     if self.has_first_row:
       above = jnp.where(jnp.arange(max_n) < n, items[0, :max_n], 0)
       prompt = join(self.segment_tokens(above, n, 0, axis=1), prompt)
       rows = self.write_rows(above, drivers[1:], n)
       rows = jnp.concatenate([above[None], rows])
     else:
-      rows = self.write_rows(above, drivers, n)
-    return Example(prompt, self.grid_tokens(rows, m, n), prefix_length=0)
+      rows = self.write_rows(above, drivers, n, operand)
+    output = self.grid_tokens(rows, m, n, self.target_segment)
+    return Example(prompt, output, prefix_length=0)
 
   def num_steps(self, cells: int) -> int:
     """Returns how many steps follow a first row if people do not say it; -1 if
@@ -230,7 +244,7 @@ class CellularAutomaton(LocalRule):
   """The base class of rules by which a cell follows from the one above it and
   the two beside that one; a subclass has `cells` and `next_cell`."""
 
-  operand_in: ClassVar[Literal["", "first", "every"]] = "first"
+  operand_in: ClassVar[OperandUse] = "first"
   ahead: ClassVar[int] = 1
 
   def next_cell(self, left: int, middle: int, right: int) -> int:
@@ -454,14 +468,91 @@ class Base(LocalRule):
     return [[0] * len(operand), [*digits, driver]]
 
   def answer(self, rows):
-    return self.row_text(rows[-1])[::-1].lstrip("0") or "0"
+    return number_text(self.row_text(rows[-1]))
+
+
+@dataclasses.dataclass(frozen=True)
+class ManyAddends(LocalRule):
+  """Asks for the running sums of numbers: row j is the sum of the first j + 1,
+  least significant digit first, modulo what its cells can hold.
+
+  `17+5+98` -> `120`; `17+5+98*2` -> `20`.
+  """
+
+  name: ClassVar[str] = "many_addends"
+  section: ClassVar[str] = "many_addends"
+  cells = "0123456789"
+  operand_in: ClassVar[OperandUse] = "own"
+  usage = "17+5+98"
+
+  def write(self, state, driver, digit, above):
+    # The state is the carry.
+    return divmod(digit + above + state, 10)
+
+  def items_with_row(self, above, operand, driver):
+    rows = [operand] if above is None else [above, operand]
+    return [sum(rows, []), [driver] * len(rows)]
+
+  def parse(self, text):
+    expected = f"{self.name} takes a line like {self.usage}"
+    line = "".join(text.split())
+    expect(line, f"empty line; {expected}")
+    for name in line:
+      expect(
+        name in "0123456789+*",
+        f"{quoted(text)} has {quoted(name)}; {expected}",
+      )
+    typed, star, number = line.partition("*")
+    addends = typed.split("+")
+    expect(all(addends), f"{quoted(text)} lacks a number; {expected}")
+    expect(
+      not star or re.fullmatch("0*[1-9][0-9]{,8}", number),
+      f"{quoted(text)} has no number behind *; {expected}",
+    )
+    longest, count = max(map(len, addends)), len(addends)
+    n = int(number or longest + len(str(count - 1)))
+    self.padded_width([n, count])
+    digits = "".join(x[::-1].ljust(n, "0")[:n] for x in addends)
+    items = np.full((2, max(len(digits), count)), self.drivers[0])
+    items[0] = 0
+    items[0, : len(digits)] = [*map(int, digits)]
+    return items, [n, count]
+
+  def typed(self, items, lengths):
+    n, m = lengths
+    rows = np.reshape(items[0][: n * m], (m, n))
+    return "+".join(self.row_text(row)[::-1] for row in rows) + f"*{n}"
+
+  def answer(self, rows):
+    return number_text(self.row_text(rows[-1]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Divide(LocalRule):
+  """Asks for a decimal number divided by one digit, as often as typed.
+
+  `1234*1` -> `176`; `1234*2` -> `25` (by 7).
+  """
+
+  divisor: Annotated[int, Range("must be from 1 to 9", 1, 9)] = 7
+
+  name: ClassVar[str] = "divide"
+  section: ClassVar[str] = "divide"
+  cells = "0123456789"
+  operand_in: ClassVar[OperandUse] = "first"
+
+  def write(self, state, driver, above):
+    # The state is the remainder.
+    return divmod(10 * state + above, self.divisor)[::-1]
+
+  def answer(self, rows):
+    return self.row_text(rows[-1]).lstrip("0") or "0"
 
 
 @dataclasses.dataclass(frozen=True)
 class Halving(LocalRule):
-  """Asks for a decimal number, halved again and again and rounded down, most
-  significant digit first; whether its rows are even or odd are its binary
-  digits.
+  """Asks for the binary digits of a decimal number: whether it, halved again
+  and again, is even or odd.
 
   `13` -> `1101`.
   """
@@ -469,17 +560,13 @@ class Halving(LocalRule):
   name: ClassVar[str] = "halving"
   section: ClassVar[str] = "halving"
   cells = "0123456789"
-  operand_in: ClassVar[Literal["", "first", "every"]] = "first"
-
-  def first_state(self, driver):
-    return 0  # the digit on the left
+  operand_in: ClassVar[OperandUse] = "first"
 
   def write(self, state, driver, above):
-    return above, above // 2 + 5 * (state % 2)
+    return divmod(10 * state + above, 2)[::-1]
 
   def num_steps(self, cells):
     return 4 * cells - 1
 
   def answer(self, rows):
-    bits = "".join(str(int(row[-1]) % 2) for row in rows)
-    return bits[::-1].lstrip("0") or "0"
+    return number_text("".join(str(int(row[-1]) % 2) for row in rows))

@@ -135,12 +135,13 @@ class MultiplyLong(GridTask, NumberTask):
     items, (n, m) = self.constrain(jnp.where(inside, items, 0)), width
     a, b = items[:1, :max_n], items[1:, :max_m]
     prompt = join(
-      self.number_tokens(a, n, "$", 0, self.segment_axes[0]),
-      self.number_tokens(b, m, "*", 1, self.segment_axes[1]),
+      self.number_tokens(a, n, "$", 0, axis=1),
+      self.number_tokens(b, m, "*", 1, axis=0),
     )
     a = jnp.pad(a[0], (0, 1))
     sums = self.write_rows(jnp.zeros_like(a), b[0], n + 1, operand=a)
-    return Example(prompt, self.grid_tokens(sums, m, n + 1), prefix_length=0)
+    output = self.grid_tokens(sums, m, n + 1, self.target_segment)
+    return Example(prompt, output, prefix_length=0)
 
   # A running sum is below 10·a, or 0: no other row above occurs.
 

@@ -16,6 +16,7 @@ from lengthgen_jax.coordinates import Array
 Width = int | tuple[int, ...]  # one width of all operands, or one of each
 Ids = Sequence[int] | Array  # token ids
 Draw = Callable[[int], jax.Array]  # the first n of uniform numbers in [0, 1)
+OperandUse = Literal["", "first", "every", "own"]
 OperandPlace = tuple[int, int] | None  # (operand, place)
 Variants = list[tuple[str, tuple]]  # (name in result rows, further arguments)
 
@@ -88,9 +89,9 @@ class Task(abc.ABC):
   short_operand: ClassVar[bool] = False
   axes: ClassVar[int] = 1  # of coordinates, 2 for grids
   # Of a grid, how its operand along the last axis, the first one, is used:
-  # "first", its first row is the operand; "every", all rows depend on it; ""
-  # if there is none.
-  operand_in: ClassVar[Literal["", "first", "every"]] = ""
+  # "first", its first row is the operand; "every", all rows depend on it;
+  # "own", the operand has a row for each row of the grid; "" if there is none.
+  operand_in: ClassVar[OperandUse] = ""
   ragged: ClassVar[bool] = True  # else all examples of a batch have one width
   # Whether the prompt's segments are numbers, least significant digit last.
   of_digits: ClassVar[bool] = False
@@ -147,8 +148,8 @@ class Task(abc.ABC):
     """Returns the names of the prompt's segments."""
 
   @property
-  def segment_axes(self) -> tuple[int, ...]:
-    """Returns the axis of each segment of the prompt, if the output is a grid;
+  def segment_axes(self) -> tuple[tuple[int, ...], ...]:
+    """Returns the axes of each segment of the prompt, if the output is a grid;
     else ()."""
     return ()
 
@@ -242,6 +243,10 @@ class Task(abc.ABC):
     return segment, left if self.anchor == "left" else right
 
   # Sizes.
+
+  def num_items(self, bound: Width) -> int:
+    """Returns the size of the last axis of items of a Size's bound."""
+    return max_width(bound)
 
   def prompt_size(self, bound: Width) -> int:
     """Returns the number of tokens of the longest prompt of a Size's bound."""

@@ -66,12 +66,13 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
 
   The lines are dealt to the heads in turn. The choice of tokens is ours. Of an
   operand along k, the position that predicts (j, k) sees digit k and the
-  `width` less significant ones or, if the first row is this operand, cell k
-  from that row alone; of an operand along j, item j. Of the outputs it sees (j,
-  k - 1) if k > 0, and (j - 1, k - width·behind) to (j - 1, k + width·ahead), by
-  the task's `ahead` and `behind`. Lines to outputs are in the first layer
-  alone, where a key is a token; in later layers it is a state that has seen its
-  own neighborhood. Lines to operands are in all layers.
+  `width` less significant ones (of its row j, if it has both axes) or, if the
+  first row is this operand, cell k from that row alone; of an operand along j,
+  item j. Of the outputs it sees (j, k - 1) if k > 0, and (j - 1, k -
+  width·behind) to (j - 1, k + width·ahead), by the task's `ahead` and `behind`.
+  Lines to outputs are in the first layer alone, where a key is a token; in
+  later layers it is a state that has seen its own neighborhood. Lines to
+  operands are in all layers.
   """
   task = spec.task
   assert isinstance(task, GridTask)
@@ -86,13 +87,13 @@ def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
     (target, target, LEFT, identity, intercept) for intercept in intercepts
   ]
   operand_lines = []
-  for segment, axis in enumerate(task.segment_axes):
-    is_first_row = axis == last_axis and task.operand_in == "first"
-    in_every_row = axis == last_axis and not is_first_row
-    matrix = identity if is_first_row else np.diag(identity[axis])
+  for segment, axes in enumerate(task.segment_axes):
+    is_first_row = last_axis in axes and task.operand_in == "first"
+    shifts = width * (last_axis in axes and not is_first_row)
+    matrix = identity if is_first_row else np.diag(identity[[*axes]].sum(0))
     operand_lines += [
-      (target, segment, anchor, matrix, -shift * identity[axis])
-      for shift in range(width * in_every_row + 1)
+      (target, segment, anchor, matrix, -shift * identity[axes[-1]])
+      for shift in range(shifts + 1)
     ]
   outputs = len(output_lines)
   if "cross" not in spec.site_segments:
