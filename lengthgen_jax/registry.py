@@ -3,6 +3,7 @@
 import inspect
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 from lengthgen_jax.errors import UsageError, check, one_line
 
 REGISTRIES: list["Registry"] = []  # all of them
-PACKAGE = f"{pathlib.Path(__file__).parent}{os.sep}"
+PACKAGE = pathlib.Path(__file__).parent
+INSIDE = re.escape(f"{PACKAGE}{os.sep}") + "(?!configs)"
 
 
 class Registry(dict):
@@ -111,7 +113,8 @@ def registering_files() -> tuple[str, ...]:
 def caller_file() -> str:
   """Returns the path of the innermost calling file outside of the package."""
   frame = sys._getframe(1)
-  while frame.f_back and frame.f_code.co_filename.startswith(PACKAGE):
+  # An installed package has its presets within it.
+  while frame.f_back and re.match(INSIDE, frame.f_code.co_filename):
     frame = frame.f_back
   return str(pathlib.Path(frame.f_code.co_filename).resolve())
 

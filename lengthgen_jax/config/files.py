@@ -7,7 +7,6 @@ import json
 import pathlib
 import runpy
 import types
-from collections.abc import Callable
 from typing import Any
 
 from absl import flags
@@ -16,8 +15,8 @@ from ml_collections.config_flags import tuple_parser
 
 from lengthgen_jax.config.fields import (
   CALIBRATED,
-  REGISTRIES,
   RETRAIN_SECTIONS,
+  check_fields,
   check_has_effect,
   default_config,
   leaves,
@@ -29,10 +28,12 @@ from lengthgen_jax.errors import (
   local_path,
   one_line,
 )
-from lengthgen_jax.registry import caller_file, registering_files, run_file
-from lengthgen_jax.tasks import HINTS
-
-PACKAGE = pathlib.Path(__file__).parents[1]
+from lengthgen_jax.registry import (
+  PACKAGE,
+  caller_file,
+  registering_files,
+  run_file,
+)
 
 # Sections and fields that may be set again when a trained workdir is used.
 CHANGEABLE = (
@@ -57,6 +58,13 @@ NOT_IN_METHOD = (
   "train.chunk",
   "train.seed_axis",
 )
+# How the text of a command line shows values of these types.
+PARSERS = {
+  bool: flags.BooleanParser().parse,
+  int: int,
+  float: float,
+  tuple: tuple_parser.TupleParser().parse,
+}
 
 
 def find(path: str | pathlib.Path, folder: str | pathlib.Path = "") -> str:
@@ -113,29 +121,14 @@ def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:
   config = copy.deepcopy(preset)
   for assignment in assignments:
     name, _, text = assignment.partition("=")
-    set_field(config, name, text, f"--config.{name}", _parse)
+    set_field(config, name, text, f"--config.{name}")
   name_overrides(config, preset)
   return config
 
 
-def _parse(text: str, kind: type) -> Any:
-  """Returns the value of a type that a text shows, or the text."""
-  if kind is bool:
-    return flags.BooleanParser().parse(text)
-  if kind is tuple:
-    return tuple_parser.TupleParser().parse(text)
-  return kind(text) if kind in (int, float) else text
-
-
-def set_field(
-  config: ConfigDict,
-  name: str,
-  value: Any,
-  what: str,
-  convert: Callable[[Any, type], Any] = lambda value, kind: value,
-) -> None:
-  """Sets a field, by its full name like "train.steps", in place, to
-  convert(value, type of the field).
+def set_field(config: ConfigDict, name: str, value: Any, what: str) -> None:
+  """Sets a field, by its full name like "train.steps", in place, to a value or
+  to what a text shows.
 
   `what` begins the message of a UsageError: there is no such field, and the
   message lists those of its section; or its type is another one.
@@ -149,7 +142,7 @@ def set_field(
     )
     check(first_name not in CALIBRATED, f"{what}: calibration decides it")
     stage = copy.deepcopy(config)
-    set_field(stage, first_name, value, what, convert)
+    set_field(stage, first_name, value, what)
     with config.unlocked():
       config.retrain[group][last] = stage[group][last]
     return
@@ -165,7 +158,9 @@ def set_field(
   last = name.rpartition(".")[2]
   kind = section.get_type(last)
   try:
-    section[last] = convert(value, kind)
+    if isinstance(value, str) and kind in PARSERS:
+      value = PARSERS[kind](value)
+    section[last] = tuple(value) if isinstance(value, list) else value
   except (TypeError, ValueError) as error:
     raise UsageError(
       f"{what}: cannot be {value!r}; its type is {kind.__name__}"
@@ -179,7 +174,6 @@ def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
   for name, value in leaves(values):
     if value is None and name.startswith("retrain."):
       continue  # older versions listed what is as in the first stage too
-    value = tuple(value) if isinstance(value, list) else value
     set_field(config, name, value, f"{what}: {name}")
   return config
 
@@ -229,37 +223,25 @@ def get_config(path: str | pathlib.Path) -> ConfigDict:
 
 def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
   """Returns what `get_config` does, of a config read already from `path`."""
-  _run_registering_files(path, saved)
-  config = _filled(saved, f"{path} is of another version")
+  registering, absent = saved.get("registered_by", ()), []
+  for file in registering:
+    if not pathlib.Path(file).is_file():
+      absent.append(file)
+    elif file not in registering_files():
+      run_file(file, f"{path}: what it was trained with is registered by")
+  try:
+    config = _filled(saved, f"{path} is of another version")
+    if registering:
+      check_fields(config)
+  except UsageError as error:
+    check(
+      not absent,
+      f"{error}; {' or '.join(absent)}, which is not there, registered what it"
+      " was trained with: name the file that does by --config=FILE",
+    )
+    raise
   config.mesh = ()  # the saved one was for the devices of that run
   return config
-
-
-def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
-  """Runs the files of users that registered something for a saved config, but
-  for those that this process has run, and checks that all is registered."""
-  files = saved.get("registered_by", [])
-  if not files:
-    return
-  for file in files:
-    if pathlib.Path(file).is_file() and file not in registering_files():
-      run_file(file, f"{path}: what it was trained with is registered by")
-  fields, hints = dict(leaves(saved)), HINTS.get(str(saved.get("task")), {})
-  names = [
-    (name, fields.get(name), registry)
-    for field, registry in REGISTRIES.items()
-    for name in (field, f"retrain.{field}")
-  ]
-  names += [("hints", hint, hints) for hint in saved.get("hints", ())]
-  absent = [file for file in files if not pathlib.Path(file).is_file()]
-  for field, name, registry in names:
-    check(
-      name is None or name in registry,
-      f"{path}: {field}={name!r} is not registered; it was by"
-      f" {' or '.join(absent or files)}, which"
-      f" {'is not there' if absent else 'no longer does'}: name the file that"
-      " registers it by --config=FILE",
-    )
 
 
 def saved_config(workdir: str | pathlib.Path) -> ConfigDict | None:
@@ -269,20 +251,19 @@ def saved_config(workdir: str | pathlib.Path) -> ConfigDict | None:
 
 
 def _training_fields(config: ConfigDict) -> dict:
-  """Returns a config without CHANGEABLE, as a dict of JSON's types."""
-  fields = json.loads(config.to_json_best_effort())
+  """Returns a config without CHANGEABLE, as a dict."""
+  fields = config.to_dict()
   return {name: x for name, x in fields.items() if name not in CHANGEABLE}
 
 
 def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
   """Describes each field, except CHANGEABLE, in which a config differs from the
   one that is saved in a workdir."""
-  fields = dict(leaves(_training_fields(config)))
-  saved_fields = dict(leaves(_training_fields(saved)))
+  here, there = (dict(leaves(_training_fields(c))) for c in (config, saved))
   return [
-    f"{name}={fields.get(name)!r} but {saved_fields.get(name)!r} there"
-    for name in fields | saved_fields
-    if fields.get(name) != saved_fields.get(name)
+    f"{name}={here.get(name)!r} but {there.get(name)!r} there"
+    for name in here | there
+    if here.get(name) != there.get(name)
   ]
 
 
