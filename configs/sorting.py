@@ -43,7 +43,7 @@ ENTMAX = {"attention.normalizer": "entmax"}
 TEMPERED = {"temperature.kind": "log_items"}
 
 # A small decoder-only model without positions.
-DECODER_ONLY = {
+DECODER_ONLY: dict[str, Any] = {
   "model.kind": "decoder_only",
   "model.num_encoder_layers": 0,
   "model.num_heads": 4,

@@ -16,6 +16,8 @@ OPTION   decoder_only  `x1...xn ⊥ y1...yn` in one sequence, and sinusoids of
   echo 21345 13245 | lengthgen --mode=predict --workdir=W2
 """
 
+from typing import Any
+
 from lengthgen_jax.config import default_config, parse_preset
 
 TASKS = ("modular", "permutations", "dyck")
@@ -83,7 +85,7 @@ def get_config(preset: str = "modular"):
   task, method, options = parse_preset(
     preset, TASKS, METHODS, ("decoder_only", "final")
   )
-  changes = BASE | {"method": method} | METHODS[method]
+  changes: dict[str, Any] = BASE | {"method": method} | METHODS[method]
   if task == "permutations":
     changes |= PERMUTATIONS
   if (task, method) == ("permutations", "abc"):

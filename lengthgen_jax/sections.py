@@ -78,6 +78,7 @@ def check_value(name: str, value: Any, hint: Any) -> None:
 
 
 @dataclass_transform(frozen_default=True)
+@dataclasses.dataclass(frozen=True)
 class Section:
   """The base class of sections, which makes each a frozen dataclass, and checks
   every field."""

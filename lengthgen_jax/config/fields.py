@@ -55,8 +55,8 @@ RETRAIN = {
 }
 # The fields of these sections that calibration decides.
 CALIBRATED = ("bias.kind", "bias.file")
-# What a field, or else any field of a section, needs to change anything: a value
-# of another field, or that the registered thing that it names has an attribute.
+# What a field, or else any field of a section, needs to change anything: a
+# value of another field, or that what this one names has an attribute.
 NEEDS = {
   "mixing": "hints != ()",
   "temperature": "temperature.kind != none",
