@@ -16,14 +16,7 @@ INSIDE = re.escape(f"{PACKAGE}{os.sep}") + "(?!configs)"
 
 
 class Registry(dict):
-  """A dict from names to things of one kind, in the order of registration.
-
-  Attributes:
-    kind: what the things are, for messages: "task".
-    check_entry: function of (name, thing) that raises UsageError if the thing
-      is not of the right type, or lacks an attribute or a parameter.
-    origins: {name: path of the file that registered it}, of users' things.
-  """
+  """A dict from names to things of one kind, in the order of registration."""
 
   def __init__(
     self,
@@ -62,15 +55,13 @@ class Registry(dict):
     return thing
 
 
-def check_arguments(what: str, function: Callable | None, *names: str) -> None:
+def check_arguments(what: str, function: Any, *names: str) -> None:
   """Checks that a function takes as many positional arguments as there are
   `names`; `what` is the function in messages ("bias 'mine'")."""
-  if not callable(function):
-    raise UsageError(f"register: {what} is no function")
   try:
     signature = inspect.signature(function)
-  except ValueError as error:  # of some builtins and classes
-    raise UsageError(f"register: {what} has no signature") from error
+  except (TypeError, ValueError) as error:  # the latter of some builtins
+    raise UsageError(f"register: {what} is no function") from error
   check(
     can_bind(signature, *names),
     f"register: {what} must be a function of ({', '.join(names)}), and not of"

@@ -7,7 +7,6 @@ from `default_config`. Whether fields fit each other is checked in build.py.
 
 import copy
 import dataclasses
-import operator
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -184,7 +183,7 @@ def check_fields(config: ConfigDict) -> None:
   """Checks every field by itself: that it has a value, and a valid one."""
   Config.of(config)
   for name, registry in REGISTRIES.items():
-    check_choice(name, operator.attrgetter(name)(config), registry)
+    check_choice(name, config[name], registry)
 
 
 def check_has_effect(config: ConfigDict, name: str) -> None:
@@ -197,7 +196,7 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
   check_value("mesh", config.mesh, Sizes)  # retrain_config divides by it
   section, _, last = name.partition(".")
   tasks = [task for task in TASKS if TASKS[task].section == section]
-  nothing = f"{name}={operator.attrgetter(name)(config)!r} changes nothing here"
+  nothing = f"{name}={config[name]!r} changes nothing here"
   check(
     not tasks or config.task in tasks,
     f"{nothing}: it is for task={' or '.join(tasks)}",
@@ -217,9 +216,11 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
 
 def _need(config: ConfigDict, name: str) -> str:
   """Returns what a field lacks to change anything, in words; "" for nothing."""
-  need = NEEDS.get(name) or NEEDS.get(name.partition(".")[0], f"{name} = any")
+  need = NEEDS.get(name) or NEEDS.get(name.partition(".")[0])
+  if not need:
+    return ""
   field, relation, wanted = need.split()
-  value = operator.attrgetter(field)(config)
+  value = config[field]
   if relation != "has":
     holds = field == name or (str(value) == wanted) == (relation == "=")
     return "" if holds else need
