@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from lengthgen_jax.errors import UsageError, check, one_line
+from lengthgen_jax.errors import UsageError, check
 
 REGISTRIES: list["Registry"] = []  # all of them
 PACKAGE = pathlib.Path(__file__).parent
@@ -108,14 +108,3 @@ def caller_file() -> str:
   while frame.f_back and re.match(INSIDE, frame.f_code.co_filename):
     frame = frame.f_back
   return str(pathlib.Path(frame.f_code.co_filename).resolve())
-
-
-def run_file(path: str, what: str) -> None:
-  """Runs a Python file, so that it registers what it has; `what` begins the
-  message of its UsageError, before the path."""
-  import runpy
-
-  try:
-    runpy.run_path(path)
-  except Exception as error:
-    raise UsageError(f"{what} {path}: {one_line(error)}") from error

@@ -17,7 +17,7 @@ from lengthgen_jax.attention.normalizers import NORMALIZERS, AttentionConfig
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.config.fields import check_fields
-from lengthgen_jax.errors import UsageError, check, check_choice
+from lengthgen_jax.errors import UsageError, check, check_choice, user_errors
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.models.transformer import Transformer
@@ -142,13 +142,10 @@ def _check_transducer(task: Task) -> None:
   symbols = [task.first_item + np.arange(task.base)] * task.operands
   state, *columns = np.meshgrid(np.array(task.states), *symbols)
   reason = f"task={task.name!r}: step(state, symbols)"
-  try:
+  with user_errors(f"{reason} fails"):
     next_state, output = task.step(state, columns)  # as certificates do
     zeros = jnp.zeros((task.operands, 1), jnp.int32)
     jax.eval_shape(task.transduce, zeros)  # as training does
-  except Exception as error:
-    line = f"{type(error).__name__}: {error}".splitlines()[0]
-    raise UsageError(f"{reason} fails with {line}") from error
   check(
     {np.shape(next_state), np.shape(output)} == {state.shape},
     f"{reason} must return two arrays of the shape of its arguments",

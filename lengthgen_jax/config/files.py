@@ -26,14 +26,9 @@ from lengthgen_jax.errors import (
   check,
   file_errors,
   local_path,
-  one_line,
+  user_errors,
 )
-from lengthgen_jax.registry import (
-  PACKAGE,
-  caller_file,
-  registering_files,
-  run_file,
-)
+from lengthgen_jax.registry import PACKAGE, caller_file, registering_files
 
 # Sections and fields that may be set again when a trained workdir is used.
 CHANGEABLE = (
@@ -67,52 +62,44 @@ PARSERS = {
 }
 
 
-def find(path: str | pathlib.Path, folder: str | pathlib.Path = "") -> str:
-  """Returns the path of a file of presets: a relative one is in `folder`, by
-  default the current one, or else, as NAME.py or configs/NAME.py, one of the
-  package's own presets."""
-  given, path = pathlib.Path(folder, path), pathlib.Path(path)
-  if not given.is_file() and path in (
-    pathlib.Path(path.name),
-    pathlib.Path("configs", path.name),
-  ):
+def find(path: str | pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+  """Returns where a file of presets is: a relative path is one in `folder` or
+  else, as NAME.py or configs/NAME.py, one of the package's own presets."""
+  path = pathlib.Path(path)
+  places = [folder / path]
+  if str(path.parent) in (".", "configs"):
     # In a clone they lie beside the package, in an installed one within it.
-    for parent in (PACKAGE.parent, PACKAGE):
-      if (own := parent / "configs" / path.name).is_file():
-        return str(own)
-  return str(given)
+    own = (PACKAGE.parent, PACKAGE)
+    places += [parent / "configs" / path.name for parent in own]
+  return next(filter(pathlib.Path.is_file, places), places[0])
 
 
 def load_config(spec: str) -> ConfigDict:
   """Returns the config of FILE[:PRESET], where FILE is found as by `find`;
   fields that it lacks get their defaults."""
   name, _, preset = spec.partition(":")
-  path = pathlib.Path(find(local_path("--config", name)))
+  path = find(local_path("--config", name), pathlib.Path())
   check(path.is_file(), f"--config={spec}: no file {name}")
-  try:
+  with user_errors(f"--config={spec}"):
     names = runpy.run_path(str(path))
     check("get_config" in names, f"{path} has no get_config()")
     config = names["get_config"](*([preset] if preset else []))
-  except Exception as error:
-    raise UsageError(f"--config={spec}: {one_line(error)}") from error
-  check(
-    isinstance(config, ConfigDict),
-    f"--config={spec}: get_config() must return a config, not {config!r}",
-  )
+    is_config = isinstance(config, ConfigDict)
+    check(is_config, f"get_config() must return a config, not {config!r}")
   return _filled(config, f"--config={spec}")
 
 
 def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
   """Returns the names that a file of presets defines, as attributes, for other
-  presets to build on; a relative path is one beside the file that calls this,
-  or else as in `find`."""
+  presets to build on; a relative path is found as by `find` in the folder of
+  the file that calls this."""
   folder = pathlib.Path(caller_file()).parent
   file = find(path, folder)
   check(
-    pathlib.Path(file).is_file(),
+    file.is_file(),
     f"load_presets: no file {path} in {folder}, nor such a preset",
   )
-  return types.SimpleNamespace(**runpy.run_path(file))
+  return types.SimpleNamespace(**runpy.run_path(str(file)))
 
 
 def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:
@@ -228,7 +215,8 @@ def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
     if not pathlib.Path(file).is_file():
       absent.append(file)
     elif file not in registering_files():
-      run_file(file, f"{path}: what it was trained with is registered by")
+      with user_errors(f"{path} was trained with what {file} registers"):
+        runpy.run_path(file)
   try:
     config = _filled(saved, f"{path} is of another version")
     if registering:
