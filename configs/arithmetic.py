@@ -24,6 +24,8 @@ OPTION   decoder_only  `$a+b=` and the reversed sum in one sequence, and in
   lengthgen --config=configs/arithmetic.py:parity,abc --mode=abc --workdir=W2
 """
 
+from typing import Any
+
 from lengthgen_jax.config import default_config, parse_preset
 
 TASKS = (
@@ -35,12 +37,12 @@ TASKS = (
 )
 
 LENGTHS = (1, 3, 6, 7, 8, 10, 20, 60)  # of tests, in and beyond training
-BASELINE = {
-  "train.steps": 2000,
-  "train.target_exact_match": 0.995,
+SHARED = {
+  "positions.kind": "sinusoidal",
   "train.validation_samples": 1536,
   "eval.lengths": LENGTHS,
 }
+BASELINE = {"train.steps": 2000, "train.target_exact_match": 0.995}
 
 # ABS at natural width: the encoder passes embeddings through, and positions
 # count from the right end, so that a digit's phase is the same at every width.
@@ -53,8 +55,6 @@ WINDOW = {
   "train.steps": 1200,
   "train.learning_rate": 3e-3,
   "train.warmup_steps": 100,
-  "train.validation_samples": 1536,
-  "eval.lengths": LENGTHS,
 }
 # N×1's carry can be any digit up to 8; a successor's is rare beyond the last
 # digits of a number.
@@ -64,23 +64,17 @@ WINDOW_BY_TASK = {
   "parity": {"train.steps": 600},
 }
 
-# ABC. A batch's width follows from the longest length that is drawn for it, so
-# the vanilla model must tell six widths apart; with sinusoids of places it
-# learns addition in a third of the steps that sinusoids of the index take.
 ABC = {
   "method": "vanilla",  # of the first stage; the second is "abc"
-  "positions.kind": "coordinates",
   "train.steps": 4000,
   "train.learning_rate": 3e-3,
   "train.target_exact_match": 0.995,
-  "train.validation_samples": 1536,
   "retrain.train.validation_samples": 512,
   "calibration.reach": 1,
   "finetune.rounds": 3,
   "eval.lengths": (*LENGTHS, 200, 1000),
   "eval.samples": (1000,) * len(LENGTHS) + (300, 100),
 }
-ABC_PARITY = {"retrain.train.steps": 150}
 ABC_BY_TASK = {
   "multiply": {  # its carry can be any digit up to 8
     "model.num_decoder_layers": 3,
@@ -96,9 +90,12 @@ ABC_BY_TASK = {
     "retrain.train.weight_decay": 1.0,
     "retrain.train.steps": 400,
   },
-  "parity": ABC_PARITY,
-  "parity_classification": ABC_PARITY
-  | {"calibration.reach": 0, "finetune.rounds": 0},
+  "parity": {"retrain.train.steps": 150},
+  "parity_classification": {
+    "retrain.train.steps": 150,
+    "calibration.reach": 0,
+    "finetune.rounds": 0,
+  },
 }
 
 # ABC at natural width. In these tasks Muon is as good as Adam in all of five
@@ -134,21 +131,22 @@ MUON_BY_TASK = {
   },
   "parity": {"train.steps": 800, "retrain.train.steps": 150},
 }
-# Without an encoder layer parity is learned in 600 to 800 steps, with one it is
-# hardly learned.
-IDENTITY_ENCODER = {"model.num_encoder_layers": 0}
+# ABC in two sequences at natural width. A batch's width is that of its longest
+# number, so the vanilla model must tell six widths apart; with sinusoids of
+# places it learns addition in a third of the steps that sinusoids of the index
+# take. Without an encoder layer parity is learned in 600 to 800 steps, with one
+# it is hardly learned.
+ABC_ENCODER_DECODER = {
+  "model.num_encoder_layers": 0,
+  "positions.kind": "coordinates",
+}
 # ABC in one sequence at natural width: a segment's vector tells the prompt from
 # the output. The lines that matter then stand out, so that a higher threshold
 # drops only others; the successor's is faint and needs a low one.
-ABC_DECODER_ONLY = {
-  "positions.kind": "coordinates",
-  "positions.segments": True,
-  "calibration.kappa_self": 3.0,
-}
+ABC_DECODER_ONLY = {"positions.segments": True, "calibration.kappa_self": 3.0}
 ABC_DECODER_ONLY_BY_TASK = {
   "addition": {"train.steps": 1000},
-  "multiply": {"calibration.kappa_self": 1.2},
-  "parity": {},
+  "multiply": {"calibration.kappa_self": 2.0},
   "successor": {"calibration.kappa_self": 1.2},
 }
 
@@ -163,12 +161,9 @@ METHODS = {
   "abc": ABC,
 }
 # What some tasks change of a method.
-METHODS_BY_TASK = {
-  "window": WINDOW_BY_TASK,
-  "window_cpi": WINDOW_BY_TASK,
-  "nope_window": WINDOW_BY_TASK,
-  "abc": ABC_BY_TASK,
-}
+METHODS_BY_TASK = {"abc": ABC_BY_TASK} | dict.fromkeys(
+  ("window", "window_cpi", "nope_window"), WINDOW_BY_TASK
+)
 
 # The papers' protocol has one width, and lines over the whole matrix. Nearly
 # all rows are the zeros of padding, and lines over them hide those of the
@@ -195,17 +190,24 @@ FIXED_BY_TASK = {
     "retrain.train.steps": 600,
   },
 }
-# The papers train for 256 epochs of 7/8 · 2^20 numbers (ABS, section 3; ABC,
-# section 5).
-PAPER = {
-  "data.numbers": "permutation",
+# The papers' model, at every size.
+PAPER_MODEL = {
   "model.emb_dim": 128,
   "model.mlp_dim": 512,
   "model.num_encoder_layers": 1,
   "model.num_decoder_layers": 6,
   "model.norm": "post",
-  "model.dropout_rate": 0.3,
   "positions.source_anchor": "left",
+  "retrain.model.num_encoder_layers": 1,
+  "retrain.train.weight_decay": 0.0,
+  "retrain.train.restarts": 0,
+  "eval.lengths": (6, 10, 15, 20, 60),
+}
+# The papers train for 256 epochs of 7/8 · 2^20 numbers (ABS, section 3; ABC,
+# section 5).
+PAPER = PAPER_MODEL | {
+  "data.numbers": "permutation",
+  "model.dropout_rate": 0.3,
   "train.steps": 256 * 1792,
   "train.batch_size": 512,
   "train.learning_rate": 1e-5,
@@ -214,17 +216,6 @@ PAPER = {
   "train.clip_norm": 0.0,
   "train.target_exact_match": 1.0,
   "train.chunk": 512,
-  "retrain.model.num_encoder_layers": 1,
-  "retrain.model.dropout_rate": 0.3,
-  "retrain.train.steps": 256 * 1792 // 10,
-  "retrain.train.learning_rate": 1e-5,
-  "retrain.train.warmup_steps": 0,
-  "retrain.train.weight_decay": 0.0,
-  "retrain.train.restarts": 0,
-  "eval.lengths": (6, 10, 15, 20, 60),
-  "eval.samples": (10000,),
-}
-PAPER_CALIBRATION = {
   "calibration.lengths": (),
   "calibration.rows": "all",
   "calibration.kappa": 4.5,
@@ -233,29 +224,29 @@ PAPER_CALIBRATION = {
   "calibration.min_cells": 0.0,
   "calibration.layers": "last",
   "calibration.empty_heads": "transparent",
+  "retrain.model.dropout_rate": 0.3,
+  "retrain.train.steps": 256 * 1792 // 10,
+  "retrain.train.learning_rate": 1e-5,
+  "retrain.train.warmup_steps": 0,
+  "eval.samples": (10000,),
 }
 # These runs take an hour or more of one core; calibration is as in FIXED. With
 # the papers' numbers, nearly all of which have six or seven digits, and with
 # their dropout the model learns nothing in that time.
-PAPER_MODEL = {
-  "data.numbers": "lengths",
+TWO_CORES = PAPER_MODEL | {
   "model.dropout_rate": 0.1,
   "train.steps": 5000,
   "train.batch_size": 32,
   "train.learning_rate": 1e-3,
   "train.warmup_steps": 500,
-  "train.schedule": "cosine",
-  "train.clip_norm": 1.0,
   "train.target_exact_match": 2.0,
-  "train.chunk": 100,
   "retrain.model.dropout_rate": 0.1,
   "retrain.train.steps": 2000,
   "retrain.train.learning_rate": 1e-3,
   "retrain.train.warmup_steps": 300,
-  "eval.samples": (1000,),
 }
 # The released ABC program differs from its paper in these fields.
-RELEASED = {
+RELEASED = PAPER | {
   "model.num_encoder_layers": 0,
   "train.learning_rate": 1e-4,
   "train.adam_eps": 1e-9,
@@ -271,11 +262,7 @@ RELEASED = {
   "eval.samples": (51,),
   "eval.free_running": True,
 }
-PAPERS = {
-  "paper": PAPER_CALIBRATION,
-  "paper_model": PAPER_MODEL,
-  "released": PAPER_CALIBRATION | RELEASED,
-}
+PAPERS = {"paper": PAPER, "paper_model": TWO_CORES, "released": RELEASED}
 OPTIONS = ("decoder_only", "fixed", *PAPERS)
 
 # Prompt and output are one sequence. With sinusoids of the index in it the
@@ -296,35 +283,28 @@ def get_config(preset: str = "addition"):
   papers = [option for option in options if option in PAPERS]
   if len(papers) > 1:
     raise ValueError(f"preset {preset!r}: name at most one of {tuple(PAPERS)}")
-  config = default_config(task)
-  changes = {"method": method} | METHODS[method]
-  changes |= METHODS_BY_TASK.get(method, {}).get(task, {})
   in_one_sequence = "decoder_only" in options
-  if in_one_sequence:
-    positions = {  # a method keeps its own
-      name: value for name, value in changes.items() if name == "positions.kind"
-    }
-    changes |= DECODER_ONLY | positions
   has_natural_width = not {"fixed", *PAPERS} & {*options}
-  if method in ("vanilla", "alibi", "rope") and has_natural_width:
+  changes: dict[str, Any] = {"method": method} | SHARED | METHODS[method]
+  changes |= METHODS_BY_TASK.get(method, {}).get(task, {})
+  if in_one_sequence:
+    own = METHODS[method].get("positions.kind", "coordinates")
+    changes |= DECODER_ONLY | {"positions.kind": own}
+  if has_natural_width and method in ("vanilla", "alibi", "rope"):
     changes |= MUON_TRAINING
-  if method == "abc" and not has_natural_width and not in_one_sequence:
-    changes |= {"positions.kind": "sinusoidal"}
-  if method == "abc" and has_natural_width:
+  if has_natural_width and method == "abc":
     if not in_one_sequence:
-      changes |= IDENTITY_ENCODER
+      changes |= ABC_ENCODER_DECODER
     if task in MUON_BY_TASK:
       changes |= MUON | MUON_BY_TASK[task]
-    if in_one_sequence and task in ABC_DECODER_ONLY_BY_TASK:
-      changes |= ABC_DECODER_ONLY | ABC_DECODER_ONLY_BY_TASK[task]
-  if "fixed" in options or papers:
+    if in_one_sequence and task != "parity_classification":
+      changes |= ABC_DECODER_ONLY | ABC_DECODER_ONLY_BY_TASK.get(task, {})
+  if not has_natural_width:
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
   for paper in papers:  # none or one
-    changes |= PAPER | PAPERS[paper]
+    changes |= PAPERS[paper]
     # Retraining keeps the positions of the first stage; by default it has none.
-    positions = changes.get("positions.kind", config.positions.kind)
-    changes |= {"retrain.positions.kind": positions}
+    changes["retrain.positions.kind"] = changes["positions.kind"]
     if (method, task) == ("rope", "addition"):
-      changes |= {"model.emb_dim": 512}  # wider than the other models
-  config.update_from_flattened_dict(changes)
-  return config
+      changes["model.emb_dim"] = 512  # wider than the other models
+  return default_config(task, changes)

@@ -27,12 +27,9 @@ OPTION   segments  a learned vector for the prompt and one for the output
 Not implemented here are Gemma-2 blocks and an end token.
 """
 
-import pathlib
-
 from lengthgen_jax.config import default_config, load_presets, parse_preset
 
-FOLDER = pathlib.Path(__file__).parent
-sorting = load_presets(FOLDER / "sorting.py")
+sorting = load_presets("sorting.py")
 
 TASKS = ("sort", "copy", "reverse", "mqmtar")
 PROTOCOL = {
@@ -54,10 +51,7 @@ BY_TASK = {
   "sort": {"sort.repeat_share": 0.0},  # no repetition data
   "copy": {},
   "reverse": {"model.num_decoder_layers": 6},
-  "mqmtar": {
-    "model.num_decoder_layers": 4,
-    "eval.test_sets": ("pairs",),
-  },
+  "mqmtar": {"model.num_decoder_layers": 4, "eval.test_sets": ("pairs",)},
 }
 PAPER = {
   "model.emb_dim": 256,
@@ -72,9 +66,6 @@ PAPER = {
   "eval.lengths": (64, 128, 256, 512, 1024, 2048, 4096),
   "eval.samples": (1000,),
 }
-# As in the paper, training takes all its steps: it stops at this exact match,
-# which cannot be reached.
-ALL_STEPS = {"train.target_exact_match": 2.0}
 PAPER_BY_TASK = {
   "sort": {"train.steps": 312_500, "data.size": 40_000_000},
   "copy": {
@@ -137,12 +128,14 @@ METHODS = {
 }
 # The tasks of a method; a method that is not listed has them all.
 TASKS_OF_METHOD = {"best": (*BEST_BY_TASK,), "abc": ("copy", "reverse")}
-OPTIONS = ("segments", "entmax", "paper")
+OPTIONS = {"segments": sorting.SEGMENTS, "entmax": sorting.ENTMAX}
 
 
 def get_config(preset: str = "sort"):
   """Returns the config of a preset TASK[,METHOD][,OPTION...]."""
-  task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
+  task, method, options = parse_preset(
+    preset, TASKS, METHODS, (*OPTIONS, "paper")
+  )
   tasks = TASKS_OF_METHOD.get(method, TASKS)
   if task not in tasks:
     raise ValueError(f"preset {preset!r}: {method} is for {', '.join(tasks)}")
@@ -151,14 +144,11 @@ def get_config(preset: str = "sort"):
     changes |= BEST_BY_TASK[task]
   if "paper" in options:
     changes |= PAPER | PAPER_BY_TASK[task]
-    if method != "abc":  # ABC's first stage stops when it interpolates
-      changes |= ALL_STEPS
-  if "segments" in options:
-    changes |= sorting.SEGMENTS
-  if "entmax" in options:
-    changes |= sorting.ENTMAX
-  config = default_config(task)
-  config.update_from_flattened_dict(changes)
-  names = (name for name in OPTIONS if name in options and name != "paper")
-  config.method = "+".join((config.method, *names))
-  return config
+    if method != "abc":  # whose first stage stops when it interpolates
+      # As in the paper, training takes all its steps: this is never reached.
+      changes |= {"train.target_exact_match": 2.0}
+  for name in options:
+    if name in OPTIONS:
+      changes |= OPTIONS[name]
+      changes["method"] += f"+{name}"
+  return default_config(task, changes)

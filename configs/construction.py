@@ -19,13 +19,9 @@ or up to LONGEST (but at least 6) if that is less:
     --config.train.steps=2000 --config.initial.noise=0.01
 """
 
-import pathlib
-
 from lengthgen_jax.config import default_config, load_presets
 
-FOLDER = pathlib.Path(__file__).parent
-sorting = load_presets(FOLDER / "sorting.py")
-
+sorting = load_presets("sorting.py")
 OPTIONS = ("norm", "share")
 
 
@@ -42,36 +38,38 @@ def get_config(preset: str = "10,1000"):
       f"preset {preset!r}: after the numbers, name any of {OPTIONS}"
     )
   alphabet, longest = map(int, numbers)
-  config = default_config("sort")
-  config.method = f"construction:{preset}"
-  config.update_from_flattened_dict(sorting.DECODER_ONLY)
-  config.initial.update(kind="construction", longest=longest)
-  config.initial.copies = "share" if "share" in options else "difference"
-  config.sort.alphabet = alphabet
   size = 3 * alphabet + 2  # the dimensions of the construction
   has_norm = "norm" in options
-  config.model.update(
-    num_heads=2,
-    # Rounded up to an even number, because there are two heads.
-    emb_dim=2 * size if has_norm else size + size % 2,
-    mlp_dim=alphabet + 1,
-    activation="relu",
-    norm="block_end" if has_norm else "none",
-  )
-  config.temperature.kind = "log_items"
-  config.train.update(steps=0, learning_rate=1e-3)
-  # The lengths of training from these weights, and of validation.
+  # The longest list of training from these weights, and of validation.
   train_length = max(min(longest, 20), 6)
-  config.data.update(train_length=train_length, shortest=2, short_longest=5)
-  config.data.buckets = (5, train_length)
   lengths = (*(n for n in (10, 100, 1000) if n < longest), longest)
   num_values = min(3, alphabet, longest)
-  config.eval.update(
-    test_sets=("uniform", "repeats", "all_equal"),
-    lengths=lengths,
-    samples=tuple(1000 if n < 1000 else 100 for n in lengths),
-    repeated_items=num_values,
-    repetitions=tuple(n // num_values for n in lengths if n >= num_values),
-    free_running=False,
-  )
-  return config
+  changes = sorting.DECODER_ONLY | sorting.TEMPERED
+  changes |= {
+    "method": f"construction:{preset}",
+    "initial.kind": "construction",
+    "initial.longest": longest,
+    "initial.copies": "share" if "share" in options else "difference",
+    "sort.alphabet": alphabet,
+    "model.num_heads": 2,
+    # Rounded up to an even number, because there are two heads.
+    "model.emb_dim": 2 * size if has_norm else size + size % 2,
+    "model.mlp_dim": alphabet + 1,
+    "model.activation": "relu",
+    "model.norm": "block_end" if has_norm else "none",
+    "train.steps": 0,
+    "train.learning_rate": 1e-3,
+    "data.train_length": train_length,
+    "data.shortest": 2,
+    "data.short_longest": 5,
+    "data.buckets": (5, train_length),
+    "eval.test_sets": ("uniform", "repeats", "all_equal"),
+    "eval.lengths": lengths,
+    "eval.samples": tuple(1000 if n < 1000 else 100 for n in lengths),
+    "eval.repeated_items": num_values,
+    "eval.repetitions": tuple(
+      n // num_values for n in lengths if n >= num_values
+    ),
+    "eval.free_running": False,
+  }
+  return default_config("sort", changes)

@@ -7,7 +7,4 @@ lengthgen_jax/sections.py has all fields, with defaults and meanings.
 
 from lengthgen_jax.config import default_config
 
-
-def get_config(task: str = "addition"):
-  """Returns the default config of a task."""
-  return default_config(task)
+get_config = default_config

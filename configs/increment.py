@@ -14,17 +14,21 @@ OPTION   tempered  attention scores times a·log(n+1), where n is the number
   echo 1999 | lengthgen --mode=predict --workdir=W
 """
 
-import pathlib
-
 from lengthgen_jax.config import load_presets
 
-FOLDER = pathlib.Path(__file__).parent
-arithmetic = load_presets(FOLDER / "arithmetic.py")
-sorting = load_presets(FOLDER / "sorting.py")
+arithmetic = load_presets("arithmetic.py")
+sorting = load_presets("sorting.py")
 
 HINTS = {"none": (), "carry": ("carry",)}
-OPTIONS = ("tempered", "abc", "paper")
-
+SHARED = {
+  "data.train_length": 10,
+  "data.short_longest": 4,
+  "data.buckets": (4, 10),
+  "model.num_decoder_layers": 4,
+  "train.steps": 8000,
+  "eval.test_sets": ("uniform", "nines"),
+  "eval.lengths": (10, 20, 50, 100),
+}
 # Calibration needs digits in every place, so most numbers are long.
 ABC = arithmetic.DECODER_ONLY | {
   "data.short_share": 0.3,
@@ -45,17 +49,9 @@ ABC = arithmetic.DECODER_ONLY | {
   "eval.samples": (1000, 1000, 300, 300),
   "eval.free_running": False,
 }
+OPTIONS = {"tempered": sorting.TEMPERED, "abc": ABC, "paper": sorting.PAPER}
 
 
 def get_config(preset: str = "none"):
   """Returns the config of a preset HINT[,OPTION...]."""
-  config, options = sorting.hint_config("increment", preset, HINTS, OPTIONS)
-  config.data.update(train_length=10, short_longest=4, buckets=(4, 10))
-  config.model.num_decoder_layers = 4
-  config.train.steps = 8000
-  config.eval.update(test_sets=("uniform", "nines"), lengths=(10, 20, 50, 100))
-  if "abc" in options:
-    config.update_from_flattened_dict(ABC)
-  if "paper" in options:
-    config.update_from_flattened_dict(sorting.PAPER)
-  return config
+  return sorting.hint_config("increment", SHARED, preset, HINTS, OPTIONS)

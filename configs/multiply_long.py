@@ -16,7 +16,9 @@ For each seed, one CPU core takes about 3 minutes for the vanilla model, and 15
 for lines, by hand or calibrated, with rounds of finetuning and certificates.
 """
 
-from lengthgen_jax.config import default_config, parse_preset
+from lengthgen_jax.config import default_config, load_presets, parse_preset
+
+local_rules = load_presets("local_rules.py")
 
 SHARED = {
   "data.train_length": 4,
@@ -35,56 +37,33 @@ SHARED = {
 }
 # After these steps 4x4 digits are right, but not the rare contexts that occur
 # in long numbers, on which rounds of finetuning train.
-WITH_LINES = {
-  "positions.kind": "none",
+MUON = {
   "train.optimizer": "muon",
   "train.learning_rate": 0.02,
   "train.adam_learning_rate": 3e-3,
-  "train.weight_decay": 1.0,
-  "train.steps": 6000,
-  "train.chunk": 1000,
-  "train.target_exact_match": 2.0,  # never reached: all steps are trained
 }
-# The rate must be low and fall: at 0.01 in all rounds, each round undoes what
-# the one before mended.
-FINETUNE = {
+WITH_LINES = (
+  local_rules.WITH_LINES | MUON | {"train.steps": 6000, "train.chunk": 1000}
+)
+FINETUNE = local_rules.FINETUNE | {
   "finetune.rounds": 10,
   "finetune.steps": 1500,
-  "finetune.learning_rate": 0.005,
-  "finetune.rate_decay": 0.7,
-  "finetune.share": 0.3,
-  "certify.exhaustive": False,
+  # The rarest contexts are those of the largest and the smallest carries.
+  "multiply_long.extreme_share": 0.5,
 }
-# The rarest contexts are those of the largest and the smallest carries.
-EXTREMES = {"multiply_long.extreme_share": 0.5}
 METHODS = {
   "vanilla": {},
-  "window": WITH_LINES | FINETUNE | EXTREMES | {"bias.kind": "window"},
-  "abc": {
-    "method": "vanilla",  # the first stage; the second is named "abc"
-    "abc.vanilla_longest": 6,
-    "calibration.lengths": (3, 4),
-    "calibration.min_cells": 0.4,
-    "calibration.statistics": "long",
-    "calibration.reach": 1,
-    "retrain.model.dropout_rate": 0.0,
-  }
+  "window": WITH_LINES | FINETUNE | {"bias.kind": "window"},
+  "abc": local_rules.ABC
   | FINETUNE
-  | EXTREMES
-  | {f"retrain.{name}": value for name, value in WITH_LINES.items()},
+  | local_rules.retrain(WITH_LINES)
+  | {"abc.vanilla_longest": 6, "calibration.lengths": (3, 4)},
 }
 # Vanilla models in one sequence need Muon and segments: trained on at most four
 # digits, 65 % of products of 4x4 digits are right after 6 000 steps of Adam and
 # 98.5 % after 4 600 of Muon. With at most four digits, some of them attend to
 # digits 2 and 3 of the previous running sum, whatever k is, instead of digit k.
-DECODER_ONLY = {
-  "model.kind": "decoder_only",
-  "data.train_length": 5,
-  "positions.segments": True,
-  "train.optimizer": "muon",
-  "train.learning_rate": 0.02,
-  "train.adam_learning_rate": 3e-3,
-}
+DECODER_ONLY = local_rules.DECODER_ONLY | MUON | {"data.train_length": 5}
 # A vanilla model of three layers takes one digit of the previous running sum
 # from the hidden state of the previous output instead of attending to that
 # digit, so calibration finds no line for it; one of two layers attends to all
@@ -103,15 +82,12 @@ METHODS_DECODER_ONLY = {
     "retrain.train.restarts": 0,  # finetuning mends what is left
   },
 }
-OPTIONS = ("decoder_only",)
 
 
 def get_config(preset: str = "abc"):
   """Returns the config of a preset METHOD[,decoder_only]."""
-  method, _, options = parse_preset(preset, METHODS, (), OPTIONS)
+  method, _, options = parse_preset(preset, METHODS, (), ("decoder_only",))
   changes = {"method": method} | SHARED | METHODS[method]
   if "decoder_only" in options:
     changes |= DECODER_ONLY | METHODS_DECODER_ONLY[method]
-  config = default_config("multiply_long")
-  config.update_from_flattened_dict(changes)
-  return config
+  return default_config("multiply_long", changes)

@@ -7,12 +7,9 @@ a fresh model is trained with that bias and certified, and both are tested.
   lengthgen --config=configs/quickstart.py --mode=abc --workdir=runs/quickstart
 """
 
-import pathlib
-
 from lengthgen_jax.config import load_presets
 
-FOLDER = pathlib.Path(__file__).parent
-arithmetic = load_presets(FOLDER / "arithmetic.py")
+arithmetic = load_presets("arithmetic.py")
 
 
 def get_config():

@@ -24,6 +24,8 @@ OPTION   tempered  attention scores times a·log(n+1), where n is the number of
   echo 5 3 9 3 | lengthgen --mode=predict --workdir=W
 """
 
+from typing import Any
+
 from lengthgen_jax.config import default_config, parse_preset
 
 HINTS: dict[str, tuple[str, ...]] = {
@@ -35,20 +37,13 @@ HINTS: dict[str, tuple[str, ...]] = {
   "minimum": ("minimum",),
   "all": ("successor", "count", "fill"),
 }
-OPTIONS = (
-  "tempered",
-  "repeats",
-  "best",
-  "segments",
-  "entmax",
-  "grows",
-  "paper",
-)
 SEGMENTS = {"positions.segments": True}
 ENTMAX = {"attention.normalizer": "entmax"}
 
+TEMPERED = {"temperature.kind": "log_items"}
+
 # A small decoder-only model without positions.
-DECODER_ONLY = {
+DECODER_ONLY: dict[str, Any] = {
   "model.kind": "decoder_only",
   "model.num_encoder_layers": 0,
   "model.num_heads": 4,
@@ -61,6 +56,14 @@ DECODER_ONLY = {
   "train.chunk": 1000,
   "eval.samples": (1000,),
   "eval.free_running": True,
+}
+SHARED = {
+  "data.train_length": 20,
+  "data.shortest": 2,
+  "data.short_longest": 5,
+  "data.buckets": (5, 20),
+  "eval.test_sets": ("uniform",),
+  "eval.lengths": (20, 30, 50, 100),
 }
 # Task hinting paper, section 3; what it leaves out is our choice.
 PAPER = {
@@ -101,58 +104,45 @@ BEST = {
   "eval.lengths": (20, 30, 50, 100, 200, 300),
   "eval.samples": (1000, 1000, 1000, 1000, 1000, 300),
 }
+OPTIONS = {
+  "tempered": TEMPERED,
+  "repeats": {"sort.repeat_share": 0.6},
+  "best": BEST,
+  "segments": SEGMENTS,
+  "entmax": ENTMAX,
+  "grows": GROWS,
+  "paper": PAPER | {"sort.repeat_share": 0.0},
+}
 
 
 def get_config(preset: str = "none"):
-  """Returns the config of a preset HINT[,OPTION...]; where two options set the
-  same field, the later one in OPTIONS counts."""
-  config, options = hint_config("sort", preset, HINTS, OPTIONS)
-  config.data.update(
-    train_length=20, shortest=2, short_longest=5, buckets=(5, 20)
-  )
-  config.eval.update(test_sets=("uniform",), lengths=(20, 30, 50, 100))
-  if "repeats" in options:
-    config.sort.repeat_share = 0.6
-  if "best" in options:
-    config.update_from_flattened_dict(BEST)
-  if "segments" in options:
-    config.update_from_flattened_dict(SEGMENTS)
-  if "entmax" in options:
-    config.update_from_flattened_dict(ENTMAX)
-  if "grows" in options:
-    config.update_from_flattened_dict(GROWS)
-  if "paper" in options:
-    config.update_from_flattened_dict(PAPER)
-    config.sort.repeat_share = 0.1 if "repeats" in options else 0.0
+  """Returns the config of a preset HINT[,OPTION...]."""
+  config = hint_config("sort", SHARED, preset, HINTS, OPTIONS)
+  if {"repeats", "paper"} <= {*preset.split(",")}:
+    config.sort.repeat_share = 0.1
   return config
 
 
 def hint_config(
   task: str,
+  shared: dict[str, Any],
   preset: str,
   hints: dict[str, tuple[str, ...]],
-  options: tuple[str, ...],
+  options: dict[str, dict[str, Any]],
 ):
-  """Returns the config, of a decoder-only model with task hints, and the
-  options of a preset HINT[,OPTION...].
+  """Returns the config, of a decoder-only model with task hints, of a preset
+  HINT[,OPTION...].
 
-  `hints` has the auxiliary tasks that each name of HINT stands for. The
-  config's `method` is HINT and the options joined by `+`. The option "tempered"
-  is applied; the caller applies the others.
+  `hints` has the auxiliary tasks that each name of HINT stands for, `options`
+  the fields that each option sets: where two set the same field, the later one
+  counts. The config's `method` is HINT and the options joined by `+`.
   """
-  hint, _, preset_options = parse_preset(preset, hints, (), options)
-  config = default_config(task)
-  config.update_from_flattened_dict(DECODER_ONLY)
-  config.hints = hints[hint]
-  # "paper" is a size and not a method. "abc" has two stages: this names the
-  # first one, and the method of the second one is "abc".
-  method = [hint]
-  method += [
-    name
-    for name in options
-    if name in preset_options and name not in ("abc", "paper")
-  ]
-  config.method = "+".join(method)
-  if "tempered" in preset_options:
-    config.temperature.kind = "log_items"
-  return config, preset_options
+  hint, _, chosen = parse_preset(preset, hints, (), options)
+  changes = DECODER_ONLY | shared | {"hints": hints[hint], "method": hint}
+  for name in chosen:
+    changes |= options[name]
+    # "paper" is a size and not a method. "abc" has two stages: this names the
+    # first one, and the method of the second one is "abc".
+    if name not in ("abc", "paper"):
+      changes["method"] += f"+{name}"
+  return default_config(task, changes)

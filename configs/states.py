@@ -16,6 +16,8 @@ OPTION   decoder_only  `x1...xn ⊥ y1...yn` in one sequence, and sinusoids of
   echo 21345 13245 | lengthgen --mode=predict --workdir=W2
 """
 
+from typing import Any
+
 from lengthgen_jax.config import default_config, parse_preset
 
 TASKS = ("modular", "permutations", "dyck")
@@ -76,23 +78,21 @@ DECODER_ONLY = {
   "model.kind": "decoder_only",
   "positions.kind": "coordinates",
 }
-OPTIONS = ("decoder_only", "final")
 
 
 def get_config(preset: str = "modular"):
   """Returns the config of a preset TASK[,METHOD][,OPTION...]."""
-  task, method, options = parse_preset(preset, TASKS, METHODS, OPTIONS)
-  changes = dict(BASE)
+  task, method, options = parse_preset(
+    preset, TASKS, METHODS, ("decoder_only", "final")
+  )
+  changes: dict[str, Any] = BASE | {"method": method} | METHODS[method]
   if task == "permutations":
     changes |= PERMUTATIONS
-  changes |= {"method": method} | METHODS[method]
   if (task, method) == ("permutations", "abc"):
     changes |= PERMUTATIONS_ABC
   if "decoder_only" in options:
     changes |= DECODER_ONLY
-  config = default_config(task)
-  config.update_from_flattened_dict(changes)
   if "final" in options:
-    config[task].answer = "final"
-    config.method += " final"
-  return config
+    changes |= {f"{task}.answer": "final"}
+    changes["method"] += " final"
+  return default_config(task, changes)

@@ -69,13 +69,18 @@ def workdir_path(name: str, path: str | pathlib.Path) -> pathlib.Path:
   return workdir
 
 
-def one_line(error: Exception) -> str:
-  """Returns the first line of an error's message, after the name of its class
-  unless the message is meant for users."""
-  first = (str(error).strip().splitlines() or [""])[0]
-  if isinstance(error, UsageError | ValueError) and first:
-    return first
-  return f"{type(error).__name__}: {first}"
+@contextlib.contextmanager
+def user_errors(what: str) -> Iterator[None]:
+  """Turns any error of a user's code in the context into UsageError, whose
+  message is `what` and the first line of the error's, after the name of its
+  class unless it is meant for users."""
+  try:
+    yield
+  except Exception as error:
+    line = (str(error).strip().splitlines() or [""])[0]
+    if not line or not isinstance(error, UsageError | ValueError):
+      line = f"{type(error).__name__}: {line}"
+    raise UsageError(f"{what}: {line}") from error
 
 
 def machine_error(error: BaseException) -> str:

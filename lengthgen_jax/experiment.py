@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,6 @@ from lengthgen_jax.models.transformer import (
 )
 from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.tasks.task import Task, Width
-
-Widths = TypeVar("Widths", int, np.ndarray, jax.Array)  # one or many
 
 
 class SiteInputs(NamedTuple):
@@ -95,33 +93,26 @@ class Experiment:
 
   # Sizes.
 
-  def width(self, lengths: Sequence[int], what: str, advice: str) -> Width:
+  def width(self, lengths: Sequence[int], what: str) -> Width:
     """Returns the width that operands of these lengths, in the task's units,
     are padded to; a UsageError if they do not fit, or the table of positions.
-
-    `what` are the operands in words, like "60 digits"; `advice` ends the
-    message, with the longest length that fits for {}.
-    """
-    if self.fixed_width is None:
-      width = self.task.padded_width(lengths)
-    else:
-      width = self.fixed_width
-      check(
-        max(lengths) < width,
-        f"{what} do not fit data.width=fixed with W={width}"
-        f" {self.task.own_unit}; {advice.format(width - 1)}",
-      )
+    `what` are the operands in words, like "60 digits"."""
+    width = self.fixed_width or self.task.padded_width(lengths)
+    check(
+      self.fixed_width is None or max(lengths) < self.fixed_width,
+      f"{what} do not fit data.width=fixed with W={width}"
+      f" {self.task.own_unit}, which takes one less at most",
+    )
     self.check_positions(width, what)
     return width
 
   def test_width(self, length: int, arguments: tuple = ()) -> Width:
     """Returns the width of tests of a length as in configs, in decimal digits
     or items; `arguments` are further ones of the test set."""
-    lengths, what = self.task.operand_lengths(length, arguments), self.task.unit
-    advice = "choose shorter ones or a larger data.fixed_width"
-    return self.width(lengths, f"{length} {what}", advice)
+    lengths = self.task.operand_lengths(length, arguments)
+    return self.width(lengths, f"{length} {self.task.unit}")
 
-  def nonzero_places(self, width: Widths) -> Widths:
+  def nonzero_places(self, width: np.ndarray) -> np.ndarray:
     """Returns how many digits of a number padded to `width` may be other than
     zero."""
     slack = self.task.slack if self.task.axes == 1 else 0
@@ -156,12 +147,9 @@ class Experiment:
   def check_scaffold(self, width: Width, scaffold: dict) -> None:
     """Raises UsageError if matrices are too small for the main task's inputs of
     a width."""
-    matrices = {
-      site: bias for site, bias in scaffold.items() if not bias.supports_sparse
-    }
-    sizes = self.site_sizes(width) if matrices else {}  # lines fit every width
-    for site, bias in matrices.items():
-      bias.check_size(site, *sizes[site])
+    for site, bias in scaffold.items():
+      if not bias.supports_sparse:  # lines fit every width
+        bias.check_size(site, *self.site_sizes(width)[site])
 
   def check_positions(self, width: Width, what: str, start: int = 0) -> None:
     """Raises UsageError if a table of positions has too few rows for a width.
@@ -297,13 +285,12 @@ class Experiment:
       site_coordinates["cross"] = (batch.rows, batch.source_keys)
       if self.model.config.num_encoder_layers:
         site_coordinates["encoder"] = (batch.source_keys, batch.source_keys)
+    dense, sparse = scaffolds.dense_bias, scaffolds.sparse_bias
     biases = {}
-    for site, (rows, keys) in site_coordinates.items():
-      args = self.bias, scaffold, site, rows, keys
+    for site, coordinates in site_coordinates.items():
+      args = self.bias, scaffold, site, *coordinates
       biases[site] = (
-        scaffolds.dense_bias(*args, decoding)
-        if sparse_plan is None
-        else scaffolds.sparse_bias(*args, sparse_plan)
+        sparse(*args, sparse_plan) if sparse_plan else dense(*args, decoding)
       )
     config = self.model.config.temperature
     return SiteInputs(biases, temperature.site_counts(config, batch, noise))
@@ -314,9 +301,8 @@ class Experiment:
     """Returns random initial parameters, float32 at least; each attempt to
     train a seed has its own."""
     # Of this batch, a single example, only the shapes matter.
-    share = self.step_specs[0][0]
-    part = share.parts[0]._replace(count=1)
-    batch = self.sample(jax.random.key(0), share.head, part)
+    part = self.validation[0].parts[0]._replace(count=1)
+    batch = self.sample(jax.random.key(0), self.task.name, part)
     key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
     (inputs, source), biases = model_inputs(batch), self.site_inputs({}, batch)
     params = self.model.init(

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-from lengthgen_jax.errors import UsageError, check, one_line
+from lengthgen_jax.errors import UsageError, check, user_errors
 
 # Whether this process is one of several. While it is not, JAX is not asked how
 # many processes there are, because that would start its devices.
@@ -82,14 +82,11 @@ def connect(
 
   # The preemption service would keep SIGTERM to itself.
   jax.config.update("jax_enable_preemption_service", False)
-  try:
+  with user_errors(
+    f"--multihost, --coordinator={coordinator} (where no TPU slice or SLURM"
+    " names the hosts, name --coordinator, --processes and --process)"
+  ):
     jax.distributed.initialize(coordinator, processes, process)
-  except (RuntimeError, ValueError) as error:
-    raise UsageError(
-      f"--multihost, --coordinator={coordinator}: {one_line(error)} (where no"
-      " TPU slice or SLURM names the hosts, name --coordinator, --processes and"
-      " --process)"
-    ) from error
   _is_connected = True
   if not is_primary():
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

@@ -262,9 +262,9 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
   from lengthgen_jax.pretrained import files as pretrained
 
   if model is not None:
-    is_below_home = model.startswith("~")
-    name = str(local_path("--model", model)) if is_below_home else model
-    preset = pretrained.get_config(name)
+    if model.startswith("~"):
+      model = str(local_path("--model", model))
+    preset = pretrained.get_config(model)
   elif spec is not None:
     preset = files.load_config(spec)
   else:
@@ -276,11 +276,8 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
 def prepared(name: str, config: ConfigDict | None) -> Iterator[tuple]:
   """Prepares the workdir and the devices for a mode, and yields the arguments
   of its function; a workdir in which it writes is locked meanwhile."""
-  mode, workdir, values = (
-    MODES[name],
-    _workdir(),
-    flags.FLAGS.flag_values_dict(),
-  )
+  mode, workdir = MODES[name], _workdir()
+  values = flags.FLAGS.flag_values_dict()
   for other_name, other in MODES.items():
     for flag in set(other.flags) - set(mode.flags):
       check(values[flag] is None, f"--{flag} is for --mode={other_name}")

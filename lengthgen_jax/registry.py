@@ -3,25 +3,20 @@
 import inspect
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from lengthgen_jax.errors import UsageError, check, one_line
+from lengthgen_jax.errors import UsageError, check
 
 REGISTRIES: list["Registry"] = []  # all of them
-PACKAGE = f"{pathlib.Path(__file__).parent}{os.sep}"
+PACKAGE = pathlib.Path(__file__).parent
+INSIDE = re.escape(f"{PACKAGE}{os.sep}") + "(?!configs)"
 
 
 class Registry(dict):
-  """A dict from names to things of one kind, in the order of registration.
-
-  Attributes:
-    kind: what the things are, for messages: "task".
-    check_entry: function of (name, thing) that raises UsageError if the thing
-      is not of the right type, or lacks an attribute or a parameter.
-    origins: {name: path of the file that registered it}, of users' things.
-  """
+  """A dict from names to things of one kind, in the order of registration."""
 
   def __init__(
     self,
@@ -60,15 +55,13 @@ class Registry(dict):
     return thing
 
 
-def check_arguments(what: str, function: Callable | None, *names: str) -> None:
+def check_arguments(what: str, function: Any, *names: str) -> None:
   """Checks that a function takes as many positional arguments as there are
   `names`; `what` is the function in messages ("bias 'mine'")."""
-  if not callable(function):
-    raise UsageError(f"register: {what} is no function")
   try:
     signature = inspect.signature(function)
-  except ValueError as error:  # of some builtins and classes
-    raise UsageError(f"register: {what} has no signature") from error
+  except (TypeError, ValueError) as error:  # the latter of some builtins
+    raise UsageError(f"register: {what} is no function") from error
   check(
     can_bind(signature, *names),
     f"register: {what} must be a function of ({', '.join(names)}), and not of"
@@ -111,17 +104,7 @@ def registering_files() -> tuple[str, ...]:
 def caller_file() -> str:
   """Returns the path of the innermost calling file outside of the package."""
   frame = sys._getframe(1)
-  while frame.f_back and frame.f_code.co_filename.startswith(PACKAGE):
+  # An installed package has its presets within it.
+  while frame.f_back and re.match(INSIDE, frame.f_code.co_filename):
     frame = frame.f_back
   return str(pathlib.Path(frame.f_code.co_filename).resolve())
-
-
-def run_file(path: str, what: str) -> None:
-  """Runs a Python file, so that it registers what it has; `what` begins the
-  message of its UsageError, before the path."""
-  import runpy
-
-  try:
-    runpy.run_path(path)
-  except Exception as error:
-    raise UsageError(f"{what} {path}: {one_line(error)}") from error

@@ -7,7 +7,6 @@ positions.kind, are checked where the registries are known (config/fields.py).
 """
 
 import dataclasses
-import functools
 import math
 from typing import (
   Annotated,
@@ -16,9 +15,9 @@ from typing import (
   Literal,
   NamedTuple,
   Self,
+  dataclass_transform,
   get_args,
   get_origin,
-  get_type_hints,
 )
 
 from lengthgen_jax.errors import check, check_choice
@@ -57,10 +56,13 @@ EmptyHeads = Literal["closed", "transparent"]
 
 
 def check_value(name: str, value: Any, hint: Any) -> None:
-  """Raises UsageError, which names the field, unless a value is one of its
-  annotation: of a Literal, or in every Range."""
+  """Raises UsageError, which names the field, unless a value is there, finite,
+  and one of its annotation: of a Literal, or in every Range."""
   kind, *rules = get_args(hint) if get_origin(hint) is Annotated else (hint,)
   values = value if isinstance(value, tuple) else (value,)
+  check(value is not None, f"{name}=None: must have a value")
+  is_finite = all(math.isfinite(x) for x in values if isinstance(x, float))
+  check(is_finite, f"{name}={value}: must be finite")
   if get_origin(kind) is Literal:
     check_choice(name, value, get_args(kind))
   if kind == tuple[int, ...]:
@@ -75,46 +77,35 @@ def check_value(name: str, value: Any, hint: Any) -> None:
     check(is_valid, f"{name}={value}: {rule.text}")
 
 
-_hints = functools.cache(functools.partial(get_type_hints, include_extras=True))
-
-
+@dataclass_transform(frozen_default=True)
 @dataclasses.dataclass(frozen=True)
 class Section:
-  """The base class of sections, which checks every field."""
+  """The base class of sections, which makes each a frozen dataclass, and checks
+  every field."""
 
   section: ClassVar[str] = ""  # its name in the config, that of the class
 
-  def __init_subclass__(cls):
+  def __init_subclass__(cls, **kwargs):
+    dataclasses.dataclass(frozen=True, **kwargs)(cls)
     if cls.__base__ is Section and "section" not in vars(cls):
       cls.section = cls.__name__.lower()
 
   def __post_init__(self):
     for field in dataclasses.fields(self):
-      hint = _hints(type(self))[field.name]
-      check_value(self.name_of(field), getattr(self, field.name), hint)
-
-  @classmethod
-  def name_of(cls, field: dataclasses.Field) -> str:
-    """Returns the full name of a field, like "train.steps"."""
-    return f"{cls.section}.{field.name}".lstrip(".")
+      name = f"{self.section}.{field.name}".lstrip(".")
+      check_value(name, getattr(self, field.name), field.type)
 
   @classmethod
   def of(cls, values: Any) -> Self:
-    """Returns the section that a mapping of all its values describes;
-    UsageError names a field that is absent or not valid."""
+    """Returns the section that a mapping of all its values describes."""
     fields = {}
     for field in dataclasses.fields(cls):
-      check(
-        field.name in values,
-        f"the config has no field {cls.name_of(field)}, which it must have",
-      )
       value, default = values[field.name], field.default
       is_section = isinstance(default, Section)
       fields[field.name] = type(default).of(value) if is_section else value
     return cls(**fields)
 
 
-@dataclasses.dataclass(frozen=True)
 class Data(Section):
   """What models are trained on."""
 
@@ -145,7 +136,6 @@ class Data(Section):
   seed: Seed = 0
 
 
-@dataclasses.dataclass(frozen=True)
 class Mixing(Section):
   """How the main task and its hints share training."""
 
@@ -155,7 +145,6 @@ class Mixing(Section):
   weights: tuple[float, ...] = ()  # main task first; () = equal
 
 
-@dataclasses.dataclass(frozen=True)
 class Shape(Section):
   """The size and layers of a model; names follow Flaxformer."""
 
@@ -191,14 +180,12 @@ class Shape(Section):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class Model(Shape):
   """A model: its family and its shape."""
 
   kind: Kind = "encoder_decoder"
 
 
-@dataclasses.dataclass(frozen=True)
 class Positions(Section):
   """How positions are encoded."""
 
@@ -226,7 +213,6 @@ class Positions(Section):
   segments: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
 class Temperature(Section):
   """A factor on attention scores, before the bias is added."""
 
@@ -241,7 +227,6 @@ class Temperature(Section):
   stretch: Annotated[float, Range("must be at least 1", 1)] = 1.0
 
 
-@dataclasses.dataclass(frozen=True)
 class Attention(Section):
   """How scores become weights."""
 
@@ -254,7 +239,6 @@ class Attention(Section):
   ] = 1.5
 
 
-@dataclasses.dataclass(frozen=True)
 class Initial(Section):
   """The parameters before the first step."""
 
@@ -269,7 +253,6 @@ class Initial(Section):
   noise: Annotated[float, NOT_NEGATIVE] = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
 class Bias(Section):
   """The bias that is added to attention scores."""
 
@@ -290,7 +273,6 @@ class Bias(Section):
   allow_leak: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
 class Train(Section):
   """How a run is trained."""
 
@@ -327,7 +309,6 @@ class Train(Section):
   seed_axis: Literal["loop", "vmap"] = "loop"
 
 
-@dataclasses.dataclass(frozen=True)
 class Checkpoint(Section):
   """What is kept of a run."""
 
@@ -336,7 +317,6 @@ class Checkpoint(Section):
   keep: Count = 2
 
 
-@dataclasses.dataclass(frozen=True)
 class Calibration(Section):
   """ABC: how lines are found in the attention of the first stage's model."""
 
@@ -379,7 +359,6 @@ class Calibration(Section):
   empty_heads: EmptyHeads = "closed"  # heads without a line
 
 
-@dataclasses.dataclass(frozen=True)
 class Abc(Section):
   """ABC's first stage, which interpolates."""
 
@@ -391,7 +370,6 @@ class Abc(Section):
   vanilla_longest: CountOrNone = 60
 
 
-@dataclasses.dataclass(frozen=True)
 class Retrain(Section):
   """ABC's second stage, the training with calibrated lines.
 
@@ -403,7 +381,6 @@ class Retrain(Section):
   start: Literal["fresh", "interpolated"] = "fresh"
 
 
-@dataclasses.dataclass(frozen=True)
 class Finetune(Section):
   """What follows training (with --mode=abc, the second stage): certify; train
   wrong models on inputs on which they are wrong; certify again."""
@@ -418,7 +395,6 @@ class Finetune(Section):
   share: Fraction = 0.25
 
 
-@dataclasses.dataclass(frozen=True)
 class Certify(Section):
   """Proofs for every length."""
 
@@ -432,7 +408,6 @@ class Certify(Section):
   second_opinion: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
 class Prune(Section):
   """Before a model is certified, lines of its bias that it does not need are
   closed, so that there are fewer contexts."""
@@ -445,7 +420,6 @@ class Prune(Section):
   margin_share: Fraction = 0.9
 
 
-@dataclasses.dataclass(frozen=True)
 class Probe(Section):
   """Looking inside a model."""
 
@@ -472,7 +446,6 @@ class Probe(Section):
   every: CountOrNone = 0
 
 
-@dataclasses.dataclass(frozen=True)
 class Bench(Section):
   """Timing."""
 
@@ -481,7 +454,6 @@ class Bench(Section):
   trace: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
 class Eval(Section):
   """Tests."""
 
@@ -548,7 +520,6 @@ class Eval(Section):
     )
 
 
-@dataclasses.dataclass(frozen=True)
 class Config(Section):
   """A whole config, but for the sections of tasks."""
 

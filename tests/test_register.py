@@ -243,7 +243,7 @@ def test_transducer_that_leaves_its_states_is_refused():
 
   for task, words in (
     (Leaky, "step.state, symbols. goes to 2, and"),
-    (Failing, "step.state, symbols. fails with TypeError"),
+    (Failing, "step.state, symbols. fails: TypeError"),
     (Wordless, "step.state, symbols. writes 100, 101, .* range"),
     (Foreign, "step.state, symbols. starts in 5, and"),
   ):

@@ -69,7 +69,7 @@ def test_workdir_of_another_config_is_refused(trained):
     assert "model.mlp_dim=64 but 32" in line and str(trained) in line
   assert "model.mlp_dim=64 but 32" in refusal(inside(workdir, override))
   line = refusal(inside(TINY, workdir, "--config.seeds=(5,)"))
-  assert "seeds=[5] but [0, 1]" in line
+  assert "seeds=(5,) but (0, 1)" in line
   assert contents(trained) == before
 
 

@@ -7,10 +7,8 @@ from `default_config`. Whether fields fit each other is checked in build.py.
 
 import copy
 import dataclasses
-import math
-import operator
 import pathlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -56,50 +54,47 @@ RETRAIN = {
 }
 # The fields of these sections that calibration decides.
 CALIBRATED = ("bias.kind", "bias.file")
-# Fields, or all others of a section, that change nothing where another field
-# has this value.
-NOTHING_WITH = {
-  "mixing": ("hints", ()),
-  "temperature": ("temperature.kind", "none"),
-  "initial": ("initial.kind", "random"),
-  "bias": ("bias.kind", "none"),
-  "finetune": ("finetune.rounds", 0),
-  "prune": ("prune.enabled", False),
-  "data.short_share": ("data.short_longest", 0),
-  "model.norm_kind": ("model.norm", "none"),
-  "train.restart_below": ("train.restarts", 0),
-}
-# Fields that change nothing unless another field has this value.
-ONLY_WITH = {
-  "data.numbers": ("data.width", "fixed"),
-  "data.fixed_width": ("data.width", "fixed"),
-  "mixing.weights": ("mixing.kind", "weighted"),
-  "model.num_encoder_layers": ("model.kind", "encoder_decoder"),
-  "positions.source_anchor": ("model.kind", "encoder_decoder"),
-  "bias.file": ("bias.kind", "file"),
-  "bias.window": ("bias.kind", "window"),
-  "bias.sides": ("bias.kind", "window"),
-  "bias.windowed_encoder": ("bias.kind", "window"),
-  "calibration.scaled": ("calibration.quantity", "scores"),
-  "calibration.min_share": ("calibration.quantity", "weights"),
-  "eval.scratchpad": ("task", "multiply_long"),
-}
-# Fields that change nothing unless the registered thing that another field
-# names has this attribute.
-ONLY_IF = {
-  "positions.cyclic_period": ("positions.kind", "by_index"),
-  "positions.table": ("positions.kind", "limited"),
-  "positions.random_start": ("positions.kind", "random_start"),
-  "attention.alpha": ("attention.normalizer", "has_alpha"),
-  "train.adam_learning_rate": ("train.optimizer", "has_separate_adam_rate"),
-  "train.adam_b1": ("train.optimizer", "uses_adam_fields"),
-  "train.adam_b2": ("train.optimizer", "uses_adam_fields"),
-  "train.adam_eps": ("train.optimizer", "uses_adam_fields"),
+# What a field, or else any field of a section, needs to change anything: a
+# value of another field, or that what this one names has an attribute.
+NEEDS = {
+  "mixing": "hints != ()",
+  "temperature": "temperature.kind != none",
+  "initial": "initial.kind = construction",
+  "bias": "bias.kind != none",
+  "finetune": "finetune.rounds != 0",
+  "prune": "prune.enabled = True",
+  "data.numbers": "data.width = fixed",
+  "data.fixed_width": "data.width = fixed",
+  "data.short_share": "data.short_longest != 0",
+  "mixing.weights": "mixing.kind = weighted",
+  "model.norm_kind": "model.norm != none",
+  "model.num_encoder_layers": "model.kind = encoder_decoder",
+  "positions.source_anchor": "model.kind = encoder_decoder",
+  "positions.cyclic_period": "positions.kind has by_index",
+  "positions.table": "positions.kind has limited",
+  "positions.random_start": "positions.kind has random_start",
+  "attention.alpha": "attention.normalizer has has_alpha",
+  "bias.file": "bias.kind = file",
+  "bias.window": "bias.kind = window",
+  "bias.sides": "bias.kind = window",
+  "bias.windowed_encoder": "bias.kind = window",
+  "train.adam_learning_rate": "train.optimizer has has_separate_adam_rate",
+  "train.adam_b1": "train.optimizer has uses_adam_fields",
+  "train.adam_b2": "train.optimizer has uses_adam_fields",
+  "train.adam_eps": "train.optimizer has uses_adam_fields",
+  "train.restart_below": "train.restarts != 0",
+  "calibration.scaled": "calibration.quantity = scores",
+  "calibration.min_share": "calibration.quantity = weights",
+  "eval.precisions": "initial.kind = construction",
+  "eval.scratchpad": "task = multiply_long",
 }
 
 
-def default_config(task: str = "addition") -> ConfigDict:
-  """Returns the default config of a task, that of a small vanilla model.
+def default_config(
+  task: str = "addition", changes: Mapping[str, Any] | None = None
+) -> ConfigDict:
+  """Returns the default config of a task, that of a small vanilla model, with
+  `changes` of fields by their full names.
 
   It has the sections of all tasks, so that its field `task` can be changed; but
   then eval.test_sets, the first test set of the task that is given here, may
@@ -123,6 +118,7 @@ def default_config(task: str = "addition") -> ConfigDict:
     config.eval.test_sets = tuple(TASKS[task].test_sets)[:1]
   config.retrain.update({section: {} for section in RETRAIN_SECTIONS})
   config.retrain.update_from_flattened_dict(RETRAIN)
+  config.update_from_flattened_dict(changes or {})
   return config
 
 
@@ -146,10 +142,11 @@ def parse_preset(
   if len(chosen) > 1 or unknown:
     one_method = f"at most one of {(*methods,)} and " if methods else ""
     raise ValueError(
-      f"preset {preset!r}: after {name!r}, name {one_method}any of {options}"
+      f"preset {preset!r}: after {name!r}, name {one_method}any of"
+      f" {(*options,)}"
     )
   method = next(iter(chosen or methods), "")
-  return name, method, [other for other in others if other in options]
+  return name, method, [option for option in options if option in others]
 
 
 def leaves(
@@ -183,16 +180,10 @@ def retrain_config(
 
 
 def check_fields(config: ConfigDict) -> None:
-  """Checks every field by itself: that it is there, has a value, finite where
-  it is a float, and a valid one."""
-  for name, value in leaves(config):
-    check(value is not None, f"{name}=None: must have a value")
-    for x in value if isinstance(value, tuple) else (value,):
-      is_finite = not isinstance(x, float) or math.isfinite(x)
-      check(is_finite, f"{name}={value}: must be finite")
+  """Checks every field by itself: that it has a value, and a valid one."""
   Config.of(config)
   for name, registry in REGISTRIES.items():
-    check_choice(name, operator.attrgetter(name)(config), registry)
+    check_choice(name, config[name], registry)
 
 
 def check_has_effect(config: ConfigDict, name: str) -> None:
@@ -205,7 +196,7 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
   check_value("mesh", config.mesh, Sizes)  # retrain_config divides by it
   section, _, last = name.partition(".")
   tasks = [task for task in TASKS if TASKS[task].section == section]
-  nothing = f"{name}={operator.attrgetter(name)(config)!r} changes nothing here"
+  nothing = f"{name}={config[name]!r} changes nothing here"
   check(
     not tasks or config.task in tasks,
     f"{nothing}: it is for task={' or '.join(tasks)}",
@@ -225,19 +216,16 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
 
 def _need(config: ConfigDict, name: str) -> str:
   """Returns what a field lacks to change anything, in words; "" for nothing."""
-  get = lambda field: operator.attrgetter(field)(config)
-  if name in ONLY_WITH:
-    other, value = ONLY_WITH[name]
-    return "" if get(other) == value else f"{other}={value!r}"
-  if name in ONLY_IF:
-    other, attribute = ONLY_IF[name]
-    things = REGISTRIES[other]
-    has = [key for key in things if getattr(things[key], attribute)]
-    # An unknown name is refused where the experiment is built.
-    is_lacking = get(other) in set(things) - set(has)
-    return f"{other}={' or '.join(has)}" if is_lacking else ""
-  other, off = NOTHING_WITH.get(name) or NOTHING_WITH.get(
-    name.partition(".")[0], (name, None)
-  )
-  is_off = other != name and get(other) == off
-  return f"{other} other than {off!r}" if is_off else ""
+  need = NEEDS.get(name) or NEEDS.get(name.partition(".")[0])
+  if not need:
+    return ""
+  field, relation, wanted = need.split()
+  value = config[field]
+  if relation != "has":
+    holds = field == name or (str(value) == wanted) == (relation == "=")
+    return "" if holds else need
+  things = REGISTRIES[field]
+  having = [key for key in things if getattr(things[key], wanted)]
+  # An unknown name is refused where the experiment is built.
+  holds = value in having or value not in things
+  return "" if holds else f"{field} = {' or '.join(having)}"

@@ -7,7 +7,6 @@ import json
 import pathlib
 import runpy
 import types
-from collections.abc import Callable
 from typing import Any
 
 from absl import flags
@@ -16,8 +15,8 @@ from ml_collections.config_flags import tuple_parser
 
 from lengthgen_jax.config.fields import (
   CALIBRATED,
-  REGISTRIES,
   RETRAIN_SECTIONS,
+  check_fields,
   check_has_effect,
   default_config,
   leaves,
@@ -27,12 +26,9 @@ from lengthgen_jax.errors import (
   check,
   file_errors,
   local_path,
-  one_line,
+  user_errors,
 )
-from lengthgen_jax.registry import caller_file, registering_files, run_file
-from lengthgen_jax.tasks import HINTS
-
-PACKAGE = pathlib.Path(__file__).parents[1]
+from lengthgen_jax.registry import PACKAGE, caller_file, registering_files
 
 # Sections and fields that may be set again when a trained workdir is used.
 CHANGEABLE = (
@@ -57,54 +53,53 @@ NOT_IN_METHOD = (
   "train.chunk",
   "train.seed_axis",
 )
+# How the text of a command line shows values of these types.
+PARSERS = {
+  bool: flags.BooleanParser().parse,
+  int: int,
+  float: float,
+  tuple: tuple_parser.TupleParser().parse,
+}
 
 
-def find(path: str | pathlib.Path, folder: str | pathlib.Path = "") -> str:
-  """Returns the path of a file of presets: a relative one is in `folder`, by
-  default the current one, or else, as NAME.py or configs/NAME.py, one of the
-  package's own presets."""
-  given, path = pathlib.Path(folder, path), pathlib.Path(path)
-  if not given.is_file() and path in (
-    pathlib.Path(path.name),
-    pathlib.Path("configs", path.name),
-  ):
+def find(path: str | pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+  """Returns where a file of presets is: a relative path is one in `folder` or
+  else, as NAME.py or configs/NAME.py, one of the package's own presets."""
+  path = pathlib.Path(path)
+  places = [folder / path]
+  if str(path.parent) in (".", "configs"):
     # In a clone they lie beside the package, in an installed one within it.
-    for parent in (PACKAGE.parent, PACKAGE):
-      if (own := parent / "configs" / path.name).is_file():
-        return str(own)
-  return str(given)
+    own = (PACKAGE.parent, PACKAGE)
+    places += [parent / "configs" / path.name for parent in own]
+  return next(filter(pathlib.Path.is_file, places), places[0])
 
 
 def load_config(spec: str) -> ConfigDict:
   """Returns the config of FILE[:PRESET], where FILE is found as by `find`;
   fields that it lacks get their defaults."""
   name, _, preset = spec.partition(":")
-  path = pathlib.Path(find(local_path("--config", name)))
+  path = find(local_path("--config", name), pathlib.Path())
   check(path.is_file(), f"--config={spec}: no file {name}")
-  try:
+  with user_errors(f"--config={spec}"):
     names = runpy.run_path(str(path))
     check("get_config" in names, f"{path} has no get_config()")
     config = names["get_config"](*([preset] if preset else []))
-  except Exception as error:
-    raise UsageError(f"--config={spec}: {one_line(error)}") from error
-  check(
-    isinstance(config, ConfigDict),
-    f"--config={spec}: get_config() must return a config, not {config!r}",
-  )
+    is_config = isinstance(config, ConfigDict)
+    check(is_config, f"get_config() must return a config, not {config!r}")
   return _filled(config, f"--config={spec}")
 
 
 def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
   """Returns the names that a file of presets defines, as attributes, for other
-  presets to build on; a relative path is one beside the file that calls this,
-  or else as in `find`."""
+  presets to build on; a relative path is found as by `find` in the folder of
+  the file that calls this."""
   folder = pathlib.Path(caller_file()).parent
   file = find(path, folder)
   check(
-    pathlib.Path(file).is_file(),
+    file.is_file(),
     f"load_presets: no file {path} in {folder}, nor such a preset",
   )
-  return types.SimpleNamespace(**runpy.run_path(file))
+  return types.SimpleNamespace(**runpy.run_path(str(file)))
 
 
 def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:
@@ -113,29 +108,14 @@ def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:
   config = copy.deepcopy(preset)
   for assignment in assignments:
     name, _, text = assignment.partition("=")
-    set_field(config, name, text, f"--config.{name}", _parse)
+    set_field(config, name, text, f"--config.{name}")
   name_overrides(config, preset)
   return config
 
 
-def _parse(text: str, kind: type) -> Any:
-  """Returns the value of a type that a text shows, or the text."""
-  if kind is bool:
-    return flags.BooleanParser().parse(text)
-  if kind is tuple:
-    return tuple_parser.TupleParser().parse(text)
-  return kind(text) if kind in (int, float) else text
-
-
-def set_field(
-  config: ConfigDict,
-  name: str,
-  value: Any,
-  what: str,
-  convert: Callable[[Any, type], Any] = lambda value, kind: value,
-) -> None:
-  """Sets a field, by its full name like "train.steps", in place, to
-  convert(value, type of the field).
+def set_field(config: ConfigDict, name: str, value: Any, what: str) -> None:
+  """Sets a field, by its full name like "train.steps", in place, to a value or
+  to what a text shows.
 
   `what` begins the message of a UsageError: there is no such field, and the
   message lists those of its section; or its type is another one.
@@ -149,7 +129,7 @@ def set_field(
     )
     check(first_name not in CALIBRATED, f"{what}: calibration decides it")
     stage = copy.deepcopy(config)
-    set_field(stage, first_name, value, what, convert)
+    set_field(stage, first_name, value, what)
     with config.unlocked():
       config.retrain[group][last] = stage[group][last]
     return
@@ -165,7 +145,9 @@ def set_field(
   last = name.rpartition(".")[2]
   kind = section.get_type(last)
   try:
-    section[last] = convert(value, kind)
+    if isinstance(value, str) and kind in PARSERS:
+      value = PARSERS[kind](value)
+    section[last] = tuple(value) if isinstance(value, list) else value
   except (TypeError, ValueError) as error:
     raise UsageError(
       f"{what}: cannot be {value!r}; its type is {kind.__name__}"
@@ -179,7 +161,6 @@ def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
   for name, value in leaves(values):
     if value is None and name.startswith("retrain."):
       continue  # older versions listed what is as in the first stage too
-    value = tuple(value) if isinstance(value, list) else value
     set_field(config, name, value, f"{what}: {name}")
   return config
 
@@ -229,37 +210,26 @@ def get_config(path: str | pathlib.Path) -> ConfigDict:
 
 def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
   """Returns what `get_config` does, of a config read already from `path`."""
-  _run_registering_files(path, saved)
-  config = _filled(saved, f"{path} is of another version")
+  registering, absent = saved.get("registered_by", ()), []
+  for file in registering:
+    if not pathlib.Path(file).is_file():
+      absent.append(file)
+    elif file not in registering_files():
+      with user_errors(f"{path} was trained with what {file} registers"):
+        runpy.run_path(file)
+  try:
+    config = _filled(saved, f"{path} is of another version")
+    if registering:
+      check_fields(config)
+  except UsageError as error:
+    check(
+      not absent,
+      f"{error}; {' or '.join(absent)}, which is not there, registered what it"
+      " was trained with: name the file that does by --config=FILE",
+    )
+    raise
   config.mesh = ()  # the saved one was for the devices of that run
   return config
-
-
-def _run_registering_files(path: str | pathlib.Path, saved: dict) -> None:
-  """Runs the files of users that registered something for a saved config, but
-  for those that this process has run, and checks that all is registered."""
-  files = saved.get("registered_by", [])
-  if not files:
-    return
-  for file in files:
-    if pathlib.Path(file).is_file() and file not in registering_files():
-      run_file(file, f"{path}: what it was trained with is registered by")
-  fields, hints = dict(leaves(saved)), HINTS.get(str(saved.get("task")), {})
-  names = [
-    (name, fields.get(name), registry)
-    for field, registry in REGISTRIES.items()
-    for name in (field, f"retrain.{field}")
-  ]
-  names += [("hints", hint, hints) for hint in saved.get("hints", ())]
-  absent = [file for file in files if not pathlib.Path(file).is_file()]
-  for field, name, registry in names:
-    check(
-      name is None or name in registry,
-      f"{path}: {field}={name!r} is not registered; it was by"
-      f" {' or '.join(absent or files)}, which"
-      f" {'is not there' if absent else 'no longer does'}: name the file that"
-      " registers it by --config=FILE",
-    )
 
 
 def saved_config(workdir: str | pathlib.Path) -> ConfigDict | None:
@@ -269,20 +239,19 @@ def saved_config(workdir: str | pathlib.Path) -> ConfigDict | None:
 
 
 def _training_fields(config: ConfigDict) -> dict:
-  """Returns a config without CHANGEABLE, as a dict of JSON's types."""
-  fields = json.loads(config.to_json_best_effort())
+  """Returns a config without CHANGEABLE, as a dict."""
+  fields = config.to_dict()
   return {name: x for name, x in fields.items() if name not in CHANGEABLE}
 
 
 def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
   """Describes each field, except CHANGEABLE, in which a config differs from the
   one that is saved in a workdir."""
-  fields = dict(leaves(_training_fields(config)))
-  saved_fields = dict(leaves(_training_fields(saved)))
+  here, there = (dict(leaves(_training_fields(c))) for c in (config, saved))
   return [
-    f"{name}={fields.get(name)!r} but {saved_fields.get(name)!r} there"
-    for name in fields | saved_fields
-    if fields.get(name) != saved_fields.get(name)
+    f"{name}={here.get(name)!r} but {there.get(name)!r} there"
+    for name in here | there
+    if here.get(name) != there.get(name)
   ]
 
 

@@ -361,8 +361,7 @@ class Model:
     """Returns the width that operands of these lengths are padded to; raises
     UsageError if the model or its bias matrices do not take them."""
     size_text = f"{max(lengths)} {self.experiment.task.own_unit}"
-    advice = "this model takes at most {}"
-    width = self.experiment.width(lengths, size_text, advice)
+    width = self.experiment.width(lengths, size_text)
     self.experiment.check_scaffold(width, self.scaffold)
     return width
 

@@ -4,7 +4,6 @@ Shapes: B batch, T rows (queries), S keys, L slots of a cache, D features
 (emb_dim), H heads, K head size.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -25,8 +24,7 @@ Rotation = Callable[[jax.Array], jax.Array]  # of [B, H, T or S, K]
 _unrotated: Rotation = lambda x: x
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelConfig(sections.Shape):
+class ModelConfig(sections.Shape, kw_only=True):
   """The hyper-parameters of a transformer."""
 
   vocab_size: int

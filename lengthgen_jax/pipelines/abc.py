@@ -112,4 +112,4 @@ def check_config(config: ConfigDict) -> None:
   except ValueError as error:
     raise UsageError(f"abc.example: {error}") from error
   subject = f"abc.example: {max(lengths)} {first_experiment.task.own_unit}"
-  first_experiment.width(lengths, subject, "choose one of at most {}")
+  first_experiment.width(lengths, subject)

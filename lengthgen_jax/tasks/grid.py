@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import UsageError, check, one_line
+from lengthgen_jax.errors import check, user_errors
 from lengthgen_jax.tasks.task import Draw, Example, Size, Task, Tokens, Width
 
 MAX_TOKENS = 1 << 25  # of an output; more do not fit in memory
@@ -207,14 +207,10 @@ class GridTask(Task):
 
 
 def _write(task: GridTask, state: Hashable, driver: int, cells: tuple) -> tuple:
-  try:
+  with user_errors(f"{task.name}: write{(state, driver, *cells)}"):
     after, cell = task.write(state, driver, *cells) or (None, 0)
     hash(after)
     return after, cell
-  except Exception as error:
-    raise UsageError(
-      f"{task.name}: write{(state, driver, *cells)}: {one_line(error)}"
-    ) from error
 
 
 @functools.cache

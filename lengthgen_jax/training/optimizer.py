@@ -1,6 +1,5 @@
 """Optimizers, and the schedule of the learning rate."""
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +14,6 @@ from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry, check_arguments
 
 
-@dataclasses.dataclass(frozen=True)
 class TrainConfig(sections.Train):
   """How a run is trained: the section config.train."""
 
