@@ -631,7 +631,7 @@ def test_the_tasks_are_the_programs(name, kind):
 
 # Draws of the hunt that are accepted. Together they have both families, grids,
 # segments, and positions that repeat.
-DRAWS = 73, 86, 5, 95, 99, 66
+DRAWS = 20, 31, 5, 52, 53, 49
 
 
 @pytest.mark.parametrize("number", DRAWS)
