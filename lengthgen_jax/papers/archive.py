@@ -36,10 +36,6 @@ class ArchivedRun(NamedTuple):
   header: dict[str, Any]
   rows: list[dict]
 
-  @property
-  def probes(self) -> list[dict]:
-    return [row for row in self.rows if is_probe(row)]
-
 
 Archive = dict[str, ArchivedRun]  # by the run's name
 
