@@ -31,7 +31,7 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "launch")]
@@ -81,14 +81,6 @@ BENCHED = {
 # float32 with precision "highest".
 COMPARED = (BENCHED["main"], BENCHED["lines"])
 TOLERANCE = 1e-4
-
-
-class Estimate(NamedTuple):
-  """How much one seed of a run computes."""
-
-  steps: int
-  # Of a step's matrix products, on average over the tasks that take turns.
-  flops: float
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -162,8 +154,10 @@ def lengthgen(arguments: list[str], **environment: str) -> int:
   return subprocess.call(words, cwd=REPOSITORY, env=environment)
 
 
-def estimate(run: Run) -> Estimate:
-  """Returns the estimate of a run's first stage, compiling nothing."""
+def estimate(run: Run) -> tuple[int, float]:
+  """Returns the steps of one seed of a run's first stage, and the FLOPs of a
+  step's matrix products, on average over the tasks that take turns; compiles
+  nothing."""
   trained = make_run(runs.config_of(run), pathlib.Path())
   spec, scaffold = trained.spec, of_seed(trained.scaffold, 0)
   state = jax.eval_shape(partial(init_state, spec), 0)
@@ -179,7 +173,7 @@ def estimate(run: Run) -> Estimate:
     matmul_flops(jax.make_jaxpr(partial(take_step, step_spec))(state).jaxpr)
     for step_spec in trained.experiment.step_specs
   ]
-  return Estimate(spec.attempt_steps, sum(flops) / len(flops))
+  return spec.attempt_steps, sum(flops) / len(flops)
 
 
 def estimate_table(table_runs: list[Run]) -> str:
