@@ -198,16 +198,7 @@ def to_markdown(table: pd.DataFrame) -> str:
 
 
 # How LaTeX writes characters that pandas does not escape.
-LATEX = str.maketrans(
-  {
-    "∀": r"$\forall$",
-    "¹": "$^1$",
-    "≥": r"$\geq$",
-    "×": r"$\times$",
-    "⊥": r"$\bot$",
-    "–": "--",
-  }
-)
+LATEX = {"∀": r"$\forall$", "≥": r"$\geq$", "×": r"$\times$", "–": "--"}
 
 
 def to_latex(table: pd.DataFrame) -> str:
@@ -215,7 +206,7 @@ def to_latex(table: pd.DataFrame) -> str:
   is_name = [not x.isdigit() and x != "frontier" for x in table]
   columns = "".join("l" if left else "r" for left in is_name)
   text = table.to_latex(index=False, escape=True, column_format=columns)
-  return text.translate(LATEX)
+  return text.translate(str.maketrans(LATEX))
 
 
 def to_csv(rows: list[dict]) -> str:
