@@ -20,10 +20,6 @@ finished runs are archived in --results, as by launch/tables.py; archived runs
 are repeated only if their config has changed or rows of their table's probes
 are missing. An estimate of the FLOPs of each run that is left, in ABC of its
 first stage, is printed first, or alone with --plan.
-
---dry-run makes every run tiny and leaves out the numerics, to try the script on
-a CPU; unless --root and --results say otherwise, all of it goes to
-runs/card_dry_run.
 """
 
 import argparse
@@ -35,7 +31,7 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "launch")]
@@ -49,7 +45,7 @@ from lengthgen_jax.attention.lines import of_seed  # noqa: E402
 from lengthgen_jax.config import load_config  # noqa: E402
 from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
 from lengthgen_jax.papers import archive, runs  # noqa: E402
-from lengthgen_jax.papers.runs import Run, flags  # noqa: E402
+from lengthgen_jax.papers.runs import Run  # noqa: E402
 from lengthgen_jax.pipelines.bench import matmul_flops  # noqa: E402
 from lengthgen_jax.pipelines.runs import make_run  # noqa: E402
 from lengthgen_jax.tasks.dataset import StepSpec  # noqa: E402
@@ -72,29 +68,6 @@ RUNS = (
   "asentmax-sort-rope-paper",
   "asentmax-sort-best-paper",
 )
-# The fields that --dry-run sets in every run, in runs of ABC and in probes.
-TINY = {
-  "model.emb_dim": 16,
-  "model.mlp_dim": 32,
-  "model.num_heads": 2,
-  "model.num_decoder_layers": 1,
-  "train.steps": 4,
-  "train.batch_size": 8,
-  "train.chunk": 2,
-  "train.validation_samples": 8,
-  "eval.samples": (8,),
-  "eval.lengths": (6,),
-  "eval.stress": False,
-  "eval.frontier": 0,
-}
-TINY_ABC = {
-  "abc.min_exact_match": 0.0,
-  "calibration.samples": 8,
-  "calibration.kappa": -1.0,  # no line stands out before training
-  "calibration.kappa_self": -1.0,
-  "retrain.train.steps": 4,
-}
-TINY_PROBES = {"probe.lengths": (3, 6), "probe.samples": 8}
 MAIN_JOB = "configs/quickstart.py"
 # The configs that --mode=bench times, by the names of its workdirs.
 BENCHED = {
@@ -110,32 +83,21 @@ COMPARED = (BENCHED["main"], BENCHED["lines"])
 TOLERANCE = 1e-4
 
 
-class Estimate(NamedTuple):
-  """How much one seed of a run computes."""
-
-  steps: int
-  # Of a step's matrix products, on average over the tasks that take turns.
-  flops: float
-
-
 def parse(argv: list[str]) -> argparse.Namespace:
   parser = Parser(
     description=__doc__, formatter_class=argparse.RawTextHelpFormatter
   )
   add = parser.add_argument
   add("--minutes", type=float, default=60.0, help="default 60")
-  add("--root", type=pathlib.Path, help="of the workdirs, default runs/card")
-  add("--results", type=pathlib.Path, help="default docs/results")
+  root, results = pathlib.Path("runs", "card"), tables.RESULTS
+  add("--root", type=pathlib.Path, default=root, help="of the workdirs")
+  add("--results", type=pathlib.Path, default=results)
   add("--parallel", type=int, default=1, metavar="N", help="runs at a time")
   add("--plan", action="store_true", help="only print the estimates")
   add("--numerics", action="store_true", help="only compare training steps")
-  add("--dry-run", action="store_true", help="tiny runs, no numerics")
   args = parser.parse_args(argv)
-  folder = pathlib.Path("runs/card_dry_run" if args.dry_run else "runs/card")
   # Commands run in the repository's folder, whatever the current one is.
-  args.root = (args.root or folder).resolve()
-  parent = args.root if args.dry_run else REPOSITORY / "docs"
-  args.results = args.results or parent / "results"
+  args.root = args.root.resolve()
   return args
 
 
@@ -155,14 +117,15 @@ def main(argv: list[str] | None = None) -> int:
       return compare()
     # This process only traces, for estimates; the device is for others.
     jax.config.update("jax_platforms", "cpu")
-    jobs = table_jobs(args.results, args.dry_run)
+    kept = archive.read_archive(args.results / "rows")
+    jobs = tables.jobs_of([*RUNS], "paper", kept)
     print(estimate_table([job.run for job in jobs]), flush=True)
     if args.plan:
       return 0
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, 60.0 * args.minutes)
-    exit_code = 0 if args.dry_run else check_numerics(args.root)
-    bench(args.root, args.dry_run)
+    exit_code = check_numerics(args.root)
+    bench(args.root)
     tables.make(jobs, args.root / "tables", args.results, args.parallel)
     return exit_code
   except UsageError as error:
@@ -191,32 +154,10 @@ def lengthgen(arguments: list[str], **environment: str) -> int:
   return subprocess.call(words, cwd=REPOSITORY, env=environment)
 
 
-def table_jobs(results: pathlib.Path, dry_run: bool) -> list[tables.Job]:
-  """Returns the jobs of RUNS, as of launch/tables.py, that are not archived in
-  `results` with their present config and probes.
-
-  Those of a dry run are tiny; what a dry run archived has another config, so
-  that the next one repeats it.
-  """
-  kept = archive.read_archive(results / "rows")
-  jobs = tables.jobs_of([*RUNS], "paper", kept)
-  if dry_run:
-    jobs = [
-      job._replace(
-        run=tiny(job.run), probes=job.probes and job.probes | TINY_PROBES
-      )
-      for job in jobs
-    ]
-  return jobs
-
-
-def tiny(run: Run) -> Run:
-  of_abc = TINY_ABC if run.mode == "abc" else {}
-  return run._replace(fields=run.fields | TINY | of_abc)
-
-
-def estimate(run: Run) -> Estimate:
-  """Returns the estimate of a run's first stage, compiling nothing."""
+def estimate(run: Run) -> tuple[int, float]:
+  """Returns the steps of one seed of a run's first stage, and the FLOPs of a
+  step's matrix products, on average over the tasks that take turns; compiles
+  nothing."""
   trained = make_run(runs.config_of(run), pathlib.Path())
   spec, scaffold = trained.spec, of_seed(trained.scaffold, 0)
   state = jax.eval_shape(partial(init_state, spec), 0)
@@ -232,7 +173,7 @@ def estimate(run: Run) -> Estimate:
     matmul_flops(jax.make_jaxpr(partial(take_step, step_spec))(state).jaxpr)
     for step_spec in trained.experiment.step_specs
   ]
-  return Estimate(spec.attempt_steps, sum(flops) / len(flops))
+  return spec.attempt_steps, sum(flops) / len(flops)
 
 
 def estimate_table(table_runs: list[Run]) -> str:
@@ -327,17 +268,16 @@ def check_numerics(root: pathlib.Path) -> int:
   return int(code != 0 or abs(margins[0] - margins[1]) > 1e-3)
 
 
-def bench(root: pathlib.Path, dry_run: bool) -> None:
+def bench(root: pathlib.Path) -> None:
   """Runs --mode=bench for each of BENCHED, in workdirs of these names in
-  `root`/bench, but for those that are there; in a dry run for the main job."""
-  fields = TINY | {"bench.repeats": 1} if dry_run else {}
-  for name in ("main",) if dry_run else BENCHED:
+  `root`/bench, but for those that are there."""
+  for name, config in BENCHED.items():
     folder, unfinished = root / "bench" / name, root / "bench_unfinished"
     if folder.exists():
       continue
     shutil.rmtree(unfinished, ignore_errors=True)
-    words = [f"--config={BENCHED[name]}", "--mode=bench", *flags(fields)]
-    if lengthgen([*words, f"--workdir={unfinished}"]):
+    words = [f"--config={config}", "--mode=bench", f"--workdir={unfinished}"]
+    if lengthgen(words):
       raise UsageError("--mode=bench failed")
     folder.parent.mkdir(exist_ok=True)
     unfinished.rename(folder)

@@ -7,14 +7,15 @@ The model is a workdir, or one that comes with the package. For each input it
 says how many cells are wrong.
 """
 
-import argparse
 import pathlib
+import sys
 import time
 
 import numpy as np
 
 import lengthgen_jax
-from lengthgen_jax.drawing import plt
+from lengthgen_jax.drawing import panels, save
+from lengthgen_jax.errors import Parser, UsageError, check
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.grid import GridTask
 
@@ -32,36 +33,41 @@ def grid(model, text: str) -> tuple[np.ndarray, int]:
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser = Parser(description=__doc__.splitlines()[0])
   parser.add_argument("--model", required=True)
   parser.add_argument("--out", type=pathlib.Path, required=True)
   parser.add_argument("inputs", nargs="+")
-  arguments = parser.parse_args()
-  model = lengthgen_jax.load(arguments.model).model
+  try:
+    arguments = parser.parse_args()
+    model = lengthgen_jax.load(arguments.model).model
+    task = model.experiment.task
+    check(isinstance(task, GridTask), f"--model: {task.name} writes no grid")
+    draw(model, arguments.inputs, arguments.out)
+  except (UsageError, ValueError) as error:
+    sys.exit(f"space_time: {error}")
+
+
+def draw(model, inputs: list[str], path: pathlib.Path) -> None:
   grids = []
-  for text in arguments.inputs:
+  for text in inputs:
     start = time.perf_counter()
     cells, wrong = grid(model, text)
     seconds = time.perf_counter() - start
     rows, columns = cells.shape
     print(f"{rows} rows of {columns} cells: {wrong} wrong, {seconds:.0f} s")
     grids.append(cells)
-  figure, axes = plt.subplots(
-    1, len(grids), squeeze=False, layout="constrained", figsize=(10, 6)
-  )
-  task = model.experiment.task
-  assert isinstance(task, GridTask)
-  names, image = task.cells, None
-  for axis, cells in zip(axes[0], grids, strict=True):
-    image = axis.imshow(cells, cmap="cividis_r", interpolation="nearest",
-                        vmin=0, vmax=len(names) - 1)  # fmt: skip
+  figure, axes = panels(len(grids), 9 / len(grids), 5)
+  names = model.experiment.task.cells
+  style = {"cmap": "cividis_r", "interpolation": "nearest"}
+  for axis, cells in zip(axes, grids, strict=True):
+    axis.imshow(cells, vmin=0, vmax=len(names) - 1, **style)
     axis.set(xlabel="cell", ylabel="row")
-    axis.xaxis.get_major_locator().set_params(integer=True)
-  if image and len(names) <= 20:
-    bar = figure.colorbar(image, ax=axes, ticks=range(len(names)))
+    axis.locator_params(axis="x", integer=True)
+  if len(names) <= 20:
+    ticks = range(len(names))
+    bar = figure.colorbar(axes[0].images[0], ax=axes, ticks=ticks)
     bar.ax.set_yticklabels(names)
-  figure.savefig(arguments.out)
-  print(f"figure: {arguments.out}")
+  print(f"figure: {save(figure, path)}")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ import sweep  # noqa: E402
 from lengthgen_jax import origin  # noqa: E402
 from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
 from lengthgen_jax.papers import archive, pages, runs  # noqa: E402
-from lengthgen_jax.papers.archive import Archive, ArchivedRun  # noqa: E402
+from lengthgen_jax.papers.archive import Archive  # noqa: E402
 from lengthgen_jax.papers.runs import DATA, SIZES, Run  # noqa: E402
 from lengthgen_jax.results import records  # noqa: E402
 
@@ -120,7 +120,6 @@ class Job(NamedTuple):
 
   run: Run
   probes: dict[str, Any]  # fields of the --mode=probe that follows; {}: none
-  archived: ArchivedRun | None  # if only probes are missing
   reason: str  # why it has to be made
 
 
@@ -156,15 +155,14 @@ def jobs_of(names: list[str], size: str, kept: Archive) -> list[Job]:
   for name, (run, probes) in select(names, size).items():
     old = kept.get(name)
     if old is None:
-      jobs.append(Job(run, probes, None, "has no rows"))
-    elif archive.NATURAL_IN_TESTS in {row["width"] for row in old.rows} and (
-      "widths" not in runs.config_of(run).data
-    ):
-      jobs.append(Job(run, probes, None, "natural width in its tests alone"))
-    elif changes := runs.config_changes(run, old.header["config"]):
-      jobs.append(Job(run, probes, None, changes))
-    elif probes and not old.probes:
-      jobs.append(Job(run, probes, old, "has no probes"))
+      reason = "has no rows"
+    elif archive.NATURAL_IN_TESTS in {row["width"] for row in old.rows}:
+      reason = "natural width in its tests alone"
+    elif probes and not any(map(archive.is_probe, old.rows)):
+      reason = "has no probes"
+    else:
+      reason = runs.config_changes(run, old.header["config"])
+    jobs += [Job(run, probes, reason)] if reason else []
   return jobs
 
 
@@ -190,36 +188,27 @@ def make(
   """Makes runs in this order, `parallel` at a time, each in the workdir
   `root`/NAME (absolute), and archives rows and figures in the folder `results`.
   UsageError says which failed, after the others have been made all the same."""
-  commands, failures, made_here = {}, [], current_origin()
+  failures, made_here = [], current_origin()
   if parallel > 1:  # each takes no more of a device's memory than it needs
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-  for job in jobs:
-    workdir = root / job.run.name
-    commands[workdir] = job.run.commands(workdir, job.probes)
-    if job.archived is not None:
-      rows = records.read_results(workdir / "results.jsonl")
-      if compare(job.archived.rows, rows, exact=True):
-        job = job._replace(archived=None)  # it is not the archived run
-      else:
-        commands[workdir] = commands[workdir][-1:]  # that of the probes
-    commands[workdir] = job, commands[workdir]
-  todo = [(workdir, words) for workdir, (_, words) in commands.items()]
+  made = {root / job.run.name: job for job in jobs}
+  todo = [(path, x.run.commands(path, x.probes)) for path, x in made.items()]
   slots = [("", "")] * parallel
   with contextlib.closing(sweep.run_jobs(todo, slots, REPOSITORY)) as ended:
     for number, (workdir, code, seconds) in enumerate(ended, 1):
-      job, _ = commands[workdir]
+      run = made[workdir].run
       if code:
-        failures.append(job.run.name)
+        failures.append(run.name)
       else:
-        keep(job, workdir, results, made_here, seconds)
-      print(f"== {number} of {len(jobs)}: {job.run.name}", flush=True)
+        keep(run, workdir, results, made_here, seconds)
+      print(f"== {number} of {len(jobs)}: {run.name}", flush=True)
   check(
     not failures, f"failed: {', '.join(failures)}; the same command tries again"
   )
 
 
 def keep(
-  job: Job,
+  run: Run,
   workdir: pathlib.Path,
   results: pathlib.Path,
   made_here: dict[str, Any],
@@ -227,7 +216,7 @@ def keep(
 ) -> None:
   """Archives a run that was made in `seconds`, with the rest of its header from
   `current_origin`."""
-  run, rows = job.run, []
+  rows = []
   for file in ("results.jsonl", "probes.jsonl"):
     measured = records.read_results(workdir / file)
     # If a newer version tested or probed again, the file has rows of both.
@@ -245,8 +234,6 @@ def keep(
     "date": datetime.date.today().isoformat(),
     "seconds": round(max(seconds, trained)) or None,
   }
-  if job.archived is not None:
-    header = job.archived.header
   archive.write_run(results / "rows" / f"{run.name}.jsonl", rows, header)
   for table in DATA["tables"].values():
     for _, name, figure in table.get("figures", ()):
@@ -347,7 +334,8 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
 
   `exact` rows must have the same value and number of samples, and certificates
   the same margin and rounding. If not, exact match alone must agree with that
-  of all archived seeds under the same conditions (`agrees`).
+  of all archived seeds under the same conditions: it is between the worst and
+  the best of them, or always right as the worst is, or never as the best is.
   """
   if not exact:
     old, new = records.of_metric(old, "em"), records.of_metric(new, "em")
@@ -375,21 +363,15 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
         if row.get(name) != new_row.get(name)
       ]
     else:
+      value = new_row["value"]
       low, high = min(values[condition]), max(values[condition])
-      if not agrees(new_row["value"], low, high):
+      always = min(value, low) >= ALWAYS
+      if not (low <= value <= high or always or max(value, high) <= NEVER):
         messages.append(
-          f"{text}: {100 * new_row['value']:.1f} % is outside of the archived"
+          f"{text}: {100 * value:.1f} % is outside of the archived"
           f" seeds' {100 * low:.1f} to {100 * high:.1f} %"
         )
   return messages
-
-
-def agrees(value: float, low: float, high: float) -> bool:
-  """Returns whether an exact match agrees with archived seeds, of which the
-  worst has `low` and the best has `high`: it is between them, or it and `low`
-  are at least ALWAYS, or it and `high` at most NEVER."""
-  both_extreme = min(value, low) >= ALWAYS or max(value, high) <= NEVER
-  return low <= value <= high or both_extreme
 
 
 if __name__ == "__main__":

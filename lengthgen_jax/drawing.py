@@ -16,7 +16,7 @@ from lengthgen_jax import hosts  # noqa: E402
 
 __all__ = ["WIDTH", "Axis", "XAxis", "offset_copy", "panels", "plt", "save"]
 
-WIDTH = 14  # inches, the most of a figure: 1400 pixels
+WIDTH = 14  # inches of a figure: 1400 pixels
 
 STYLE = {
   "savefig.dpi": 100,
@@ -36,17 +36,23 @@ plt.rcParams.update(STYLE)
 
 
 def panels(
-  count: int, width: float, height: float, columns: int = 0, **options: Any
+  count: int,
+  width: float,
+  height: float,
+  columns: int = 0,
+  margin: float = 1,
+  **options: Any,
 ) -> tuple[plt.Figure, list[plt.Axes]]:
-  """Returns a new figure no wider than WIDTH, and its panels row by row: each
-  of `width` by `height` inches with its labels, `columns` side by side (0: as
-  many as there is room for). Options are those of plt.subplots."""
+  """Returns a new figure and its panels row by row: each of `width` by `height`
+  inches with its labels, at most `columns` side by side (0: as many as there is
+  room for); the figure is wider by `margin`. Options are those of
+  plt.subplots."""
   rows = math.ceil(count / (columns or max(int((WIDTH - 1) / width), 1)))
-  columns = columns or math.ceil(count / rows)
+  columns = min(columns, count) or math.ceil(count / rows)
   figure, axes = plt.subplots(
     rows,
     columns,
-    figsize=(min(1 + width * columns, WIDTH), 1 + height * rows),
+    figsize=(margin + width * columns, 1 + height * rows),
     squeeze=False,
     layout="constrained",
     **options,

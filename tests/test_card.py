@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from command import REPOSITORY
 
-from lengthgen_jax.papers import archive
-
 
 @pytest.fixture(scope="module")
 def card():
@@ -23,33 +21,30 @@ def card():
   return module
 
 
-@pytest.mark.usefixtures("no_training", "no_figures")
-def test_a_dry_run_benchmarks_and_archives_rows(card, tmp_path, monkeypatch):
-  """It times the main job, and archives rows of a run at the papers' size."""
+def test_the_benchmark_runs_every_config_once(card, tmp_path, monkeypatch):
+  """But for those that are done."""
   timed = []
 
   def time_it(arguments):
     with command.parsed(*arguments) as (mode, config):
-      timed.append((mode, config.task, config.train.steps))
+      timed.append((mode, config.task))
     folder = arguments[-1].removeprefix("--workdir=")
     pathlib.Path(folder).mkdir(parents=True)
     return 0
 
-  def run_jobs(jobs, *_):
-    for workdir, commands in jobs:
-      codes = [command.inside(*words).returncode for words in commands]
-      yield workdir, max(codes), 1.0
-
   monkeypatch.setattr(card, "lengthgen", time_it)
-  monkeypatch.setattr(card.tables.sweep, "run_jobs", run_jobs)
-  monkeypatch.setattr(card, "RUNS", ("sort-none-tempered-paper",))
-  root, results = tmp_path / "root", tmp_path / "results"
-  arguments = [f"--root={root}", f"--results={results}", "--dry-run"]
-  assert card.main(arguments) == 0
-  kept = archive.read_archive(results / "rows")
-  assert kept["sort-none-tempered-paper"].rows
-  assert timed == [("bench", "addition", 4)]
-  assert (root / "bench" / "main").is_dir()
+  (tmp_path / "bench" / "papers").mkdir(parents=True)
+  card.bench(tmp_path)
+  assert timed == [("bench", task) for task in ("addition", "addition", "sort")]
+  assert {x.name for x in (tmp_path / "bench").iterdir()} == {*card.BENCHED}
+
+
+def test_runs_exist_and_an_estimate_is_of_a_run_s_steps(card):
+  jobs = card.tables.jobs_of([*card.RUNS], "paper", {})
+  assert [job.run.name for job in jobs] == [*card.RUNS]
+  run = jobs[0].run._replace(config="tests/tiny.py", mode="train", fields={})
+  steps, flops = card.estimate(run)
+  assert steps == card.load_config("tests/tiny.py").train.steps and flops > 0
 
 
 def test_a_limit_that_is_no_number_of_minutes_is_refused(card, capsys):

@@ -212,7 +212,7 @@ def test_rows_made_again_are_compared(tables):
 def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
   """Text for text; figures exist, and are not drawn again."""
   monkeypatch.setattr(figures, "draw", lambda *_: [])
-  monkeypatch.setattr(figures, "by_field", lambda _, path, *__: path)
+  monkeypatch.setattr(figures, "curves", lambda _, path, *__: path)
   monkeypatch.setattr(pages, "draw_comparison", lambda *_: None)
   monkeypatch.setattr(pages, "draw_extrapolation", lambda *_: None)
   for name in ("rows", "figures"):
@@ -327,13 +327,13 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   assert f"| {', '.join(values)} [" in page and "![not]" not in page
   assert f"![drawn](figures/{name}/addition_em_by_length.png)" in page
   monkeypatch.setattr(figures, "draw", lambda *_: [])  # they are there
-  # A table that looks inside asks for the probes alone.
-  assert "1 of 1" in output("probed")
+  # A table that looks inside asks for the probes, too.
+  assert f"{name}: has no probes" in output("probed")
   kept = archive.read_run(results / "rows" / f"{name}.jsonl")
   assert kept.header == header
   assert [x for x in kept.rows if not archive.is_probe(x)] == rows
-  intact = records.of_metric(kept.probes, "intact")
-  _, _, cell = probe_tables.comparison_table({"ours": intact})[1]
+  intact = records.of_metric(kept.rows, "intact")
+  _, _, cell = probe_tables.comparison_table({"ours": intact}).iloc[0]
   assert cell.startswith(f"{50 * sum(x['value'] for x in intact):.1f}")
   assert cell in (results / "probed.md").read_text()
   # Again there is nothing to do; after a change of the config there is.

@@ -171,7 +171,7 @@ def write_sweep(root) -> None:
       "seeds": [0, 1, 2],
       "positions": {"kind": kind},
       "bias": {"window": window},
-      "eval": {"memory_mb": window},
+      "eval": {"lengths": [6, 60], "memory_mb": window},
       "overrides": overrides,
     }
     write_run(root, f"{kind}{window}", rows, config)

@@ -50,16 +50,6 @@ def test_a_certificate_replaces_all_earlier_ones_of_its_parameters(tmp_path):
   assert records.read_results(path) == [row(), withdrawn]
 
 
-@pytest.mark.parametrize(
-  "fields, words",
-  [({"colour": "red"}, "unknown colour"), ({"value": "1"}, "value='1'")],
-)
-def test_a_row_outside_the_schema_is_not_written(fields, words, tmp_path):
-  with pytest.raises(ValueError, match=words):
-    records.merge(tmp_path / "results.jsonl", [row() | fields])
-  assert not list(tmp_path.iterdir())
-
-
 def test_a_file_of_another_version_is_one_line(tmp_path):
   path, old_row = tmp_path / "results.jsonl", row() | {"old": 1}
   records.write(path, [row(), old_row])

@@ -36,10 +36,6 @@ class ArchivedRun(NamedTuple):
   header: dict[str, Any]
   rows: list[dict]
 
-  @property
-  def probes(self) -> list[dict]:
-    return [row for row in self.rows if is_probe(row)]
-
 
 Archive = dict[str, ArchivedRun]  # by the run's name
 
@@ -47,11 +43,6 @@ Archive = dict[str, ArchivedRun]  # by the run's name
 def is_probe(row: dict) -> bool:
   """Returns whether a row is from a probes.jsonl."""
   return "part" in row
-
-
-def natural_in_tests(header: dict[str, Any]) -> bool:
-  data = header["config"].get("data", {})
-  return data.get("width") == "natural" and "widths" in data
 
 
 def write_run(
@@ -79,34 +70,27 @@ def write_run(
 def read_run(path: pathlib.Path) -> ArchivedRun:
   """Returns the run in a file; UsageError if this version cannot read it."""
   header, *groups = records.read(path) or [{}]
-  missing = set(HEADER) - set(header if isinstance(header, dict) else ())
+  missing = ", ".join(sorted(set(HEADER) - set(header)))
   hint = "another version wrote it"
-  check(
-    not missing,
-    f"{path}: its header lacks {', '.join(sorted(missing))}; {hint}",
-  )
-  run_rows = []
-  for number, group in enumerate(groups, start=2):
-    try:
-      rows = [
-        group["shared"] | dict(zip(group["columns"], values, strict=True))
-        for values in group["rows"]
-      ]
-    except (KeyError, TypeError, ValueError) as error:
-      raise UsageError(
-        f"{path}: line {number} holds no table of rows; {hint}"
-      ) from error
-    for row in map(records.completed, rows):
-      flaw = records.flaw(row)
-      check(not flaw, f"{path}: a row of line {number} {flaw}; {hint}")
-      run_rows.append(row | {"run": header["run"]})
-  if natural_in_tests(header):
-    run_rows = [
-      # Only numbers are padded; their rows have a slack.
-      row if row["slack"] is None else row | {"width": NATURAL_IN_TESTS}
-      for row in run_rows
+  check(not missing, f"{path}: its header lacks {missing}; {hint}")
+  try:
+    rows = [
+      group["shared"] | dict(zip(group["columns"], values, strict=True))
+      for group in groups
+      for values in group["rows"]
     ]
-  return ArchivedRun(header, run_rows)
+  except (KeyError, TypeError, ValueError) as error:
+    raise UsageError(f"{path}: holds no tables of rows; {hint}") from error
+  rows = [
+    records.completed(row, f"{path}: a row") | {"run": header["run"]}
+    for row in rows
+  ]
+  data = header["config"].get("data", {})
+  if data.get("width") == "natural" and "widths" in data:
+    for row in rows:
+      if row["slack"] is not None:  # only numbers are padded
+        row["width"] = NATURAL_IN_TESTS
+  return ArchivedRun(header, rows)
 
 
 def read_archive(folder: pathlib.Path) -> Archive:

@@ -1,6 +1,7 @@
 """Writes the pages of docs/results, archived results beside published numbers,
 and the tables of README.md."""
 
+import collections
 import pathlib
 import shlex
 from collections.abc import Iterable
@@ -9,7 +10,6 @@ import jinja2
 import pandas as pd
 
 from lengthgen_jax.drawing import plt, save
-from lengthgen_jax.errors import check
 from lengthgen_jax.papers import archive, runs
 from lengthgen_jax.papers.archive import Archive
 from lengthgen_jax.papers.runs import DATA, SIZES, Row
@@ -82,27 +82,21 @@ def page(name: str, size: str, kept: Archive, results: pathlib.Path) -> str:
   `results`/figures."""
   table, rows = DATA["tables"][name], runs.rows_of(name, size)
   shown = labeled_rows(rows, kept)
-  cells = cells_of(rows, shown)
+  cells = summary.cells(shown, shown=("entry", "test_set", "label", "model"))
   names = {row.run.name: row.run for row in rows}
-  done = {rows[entry].run.name for entry in set(cells.entry)}
+  done = {rows[entry].run.name for entry in cells.entry}
   hard = cells[cells.stress.eq(True) & (cells.length != summary.FRONTIER)]
   columns = {"label": "task", "model": "model", "test_set": "test set"}
-  certified = {}
-  for row in shown:
-    place = row["entry"], row["label"], row["model"]
-    certified.setdefault(place, []).append(row)
   prefix, folder = name + "_paper" * (size == "paper"), results / "figures"
   figure_paths = draw(prefix, shown, table, names, folder)
-  probes, models = [], {}
+  models = {}
   for row in filter(archive.is_probe, shown):
-    if row["head"] is None:
+    if row["head"] is None and "probes" in table:
       models.setdefault(row["model"], []).append(row)
-  if "probes" in table and models:
+  if models:
     path = folder / f"{prefix}_probes.png"
     draw_comparison(models, path, "what models do inside")
     figure_paths.insert(0, ("probes against length", path))
-    header, *lines = comparison_table(models)
-    probes = pd.DataFrame(lines, columns=header)
   return TEMPLATES.get_template("page.md").render(
     name=name,
     size=size,
@@ -115,13 +109,11 @@ def page(name: str, size: str, kept: Archive, results: pathlib.Path) -> str:
     meanings=[
       f"`{begin}` {meaning}"
       for begin, meaning in DATA["hard"].items()
-      if any(test_set.startswith(begin) for test_set in set(hard.test_set))
+      if hard.test_set.str.startswith(begin).any()
     ],
     hard=tables.wide(hard, columns, tables.values_text).replace("–", ""),
-    certificates=tables.certificates(
-      [(*place[1:], group) for place, group in certified.items()]
-    ),
-    probes=probes,
+    certificates=certificates(shown),
+    probes=comparison_table(models) if models else (),
     figures=[(text, path.relative_to(results)) for text, path in figure_paths],
     commands=[
       shlex.join(["lengthgen", *arguments])
@@ -136,27 +128,13 @@ def labeled_rows(rows: list[Row], kept: Archive) -> list[dict]:
   """Returns the archived rows that the rows of a table show, each with the
   index of its table row as `entry`, and with what the table calls its task and
   its model as `label` and `model`."""
-  labeled = []
-  for entry, row in enumerate(rows):
-    names = {"entry": entry, "label": row.task, "model": row.model}
-    run = kept.get(row.run.name)
-    stage_rows = run.rows if run else []
-    labeled += [x | names for x in stage_rows if x["stage"] == row.stage]
-  return labeled
-
-
-def cells_of(rows: list[Row], shown: list[dict]) -> pd.DataFrame:
-  """Returns the cells of a table (`summary.cells`): for each of its rows, a
-  curve for each test set, all of whose rows have the same conditions."""
-  cells = summary.cells(shown, shown=("entry", "test_set", "label", "model"))
-  for (entry, test_set), part in cells.groupby(["entry", "test_set"]):
-    differing = part["name"].unique()
-    check(
-      len(differing) == 1,
-      f"{rows[entry].run.name}, {rows[entry].stage}, {test_set}: rows of"
-      f" different conditions: {'; '.join(differing)}",
-    )
-  return cells
+  return [
+    archived | {"entry": entry, "label": row.task, "model": row.model}
+    for entry, row in enumerate(rows)
+    if row.run.name in kept
+    for archived in kept[row.run.name].rows
+    if archived["stage"] == row.stage
+  ]
 
 
 def main_table(
@@ -170,7 +148,7 @@ def main_table(
   ours = tables.wide(part, names, lambda cell: tables.cell_text(cell, ""))
   lengths = {int(x) for x in ours if x.isdigit()}
   lengths |= {n for row in rows for n in row.published}
-  measured = {rows[entry].run.name for entry in set(cells.entry)}
+  done = {rows[entry].run.name for entry in cells.entry}
   dashes, lines = dict.fromkeys(map(str, lengths), "–"), []
   for entry, row in enumerate(rows):
     line = {"task": row.task, "model": row.model}
@@ -182,13 +160,50 @@ def main_table(
     if not measured:
       # Only models that a certificate finds wrong are finetuned.
       status = "not finetuned" if row.stage == "finetune" else "no rows"
-      if row.run.name not in measured:
-        status = "not run yet"
+      status = status if row.run.name in done else "not run yet"
       lines.append(dashes | line | {"": "ours", "seeds": status})
   several = ["test set"] * (part.test_set.nunique() > 1)
   columns = ["task", "model", *several, "", *map(str, sorted(lengths))]
   columns += ["frontier", "seeds", "n", "width"]
   return pd.DataFrame(lines).reindex(columns=columns).fillna("")
+
+
+def certificates(shown: list[dict]) -> pd.DataFrame:
+  """Returns a table of what certificates say, of `labeled_rows`.
+
+  "rounding" is the largest bound of the seeds that have one; the last column
+  has the seeds that are not proved right.
+  """
+  fields = ["entry", "label", "model", "seed", "value", "n", "margin"]
+  fields += ["rounding", "reason"]
+  rows = [row for row in shown if row["metric"] == "certified"]
+  table, lines = pd.DataFrame(rows, columns=fields, dtype=object), []
+  # Every round of finetuning ends with a certificate: the last one counts.
+  table = table.drop_duplicates(["entry", "seed"], keep="last")
+
+  def extent(values: pd.Series, form: str) -> str:
+    texts = [form.format(value) for value in sorted(values.dropna())]
+    return " to ".join(dict.fromkeys([*texts[:1], *texts[-1:]]))
+
+  for _, part in table.groupby("entry"):
+    first, bounds = part.iloc[0], part.rounding.dropna()
+    failed = part[part.value != 1]
+    wrong = [
+      f"seed {row.seed}: {row.reason.partition(';')[0]}"
+      for row in failed.itertuples()
+    ]
+    lines.append(
+      {
+        "task": first.label,
+        "model": first.model,
+        "right": f"{len(part) - len(failed)} of {len(part)}",
+        "contexts": extent(part.n, "{:,}"),
+        "smallest margin": extent(part.margin, "{:.2f}"),
+        "rounding": "–" if bounds.empty else f"{bounds.max():.2g}",
+        "not right": "; ".join(wrong),
+      }
+    )
+  return pd.DataFrame(lines)
 
 
 def draw(
@@ -202,19 +217,13 @@ def draw(
   that its runs drew."""
   # A figure has the rows of one task, for which a table may have several names.
   pairs = {(row["task"], row["label"]) for row in shown}
-  several = [
-    task for task, _ in pairs if len([x for x in pairs if x[0] == task]) > 1
-  ]
-  # The method says the stage, and may be one curve though its seeds were
-  # finetuned in more or fewer rounds.
-  last = {}
-  for row in shown:
-    last[row["entry"]] = max(row["step"], last.get(row["entry"], 0))
+  num_labels = collections.Counter(task for task, _ in pairs)
   figure_rows, by_task = [], {}
   for row in shown:
-    label = f"{row['label']}: " * (row["task"] in several) + row["model"]
-    step = last[row["entry"]] if row["stage"] == "finetune" else row["step"]
-    labels = {"method": label, "stage": "train", "step": step}
+    label = f"{row['label']}: " * (num_labels[row["task"]] > 1) + row["model"]
+    labels = {"method": label, "stage": "train"}
+    # The label says the stage; a finetuned curve has seeds of several steps.
+    labels |= {"step": 0} if row["stage"] == "finetune" else {}
     figure_rows.append(row | labels)
   paths = figures.draw(figure_rows, folder, f"{prefix}_")
   field = table.get("x", "")
@@ -228,7 +237,7 @@ def draw(
       by_task.setdefault(row["task"], []).append(row)
   for task, group in by_task.items():
     path = folder / f"{prefix}_{task}_by_{field}.png"
-    paths.append(figures.by_field(group, path, task, field))
+    paths.append(figures.curves(group, path, task, field, field))
   drawn = [(path.stem.replace("_", " "), path) for path in paths]
   for caption, run, path in table.get("figures", ()):
     file = folder / run / pathlib.Path(path).name
@@ -269,44 +278,34 @@ def extrapolation(kept: Archive) -> pd.DataFrame:
   """
   lines, units = [], {}
   for task, method, name in DATA["extrapolation"]["ours"]:
-    cells, last = summary.final(kept[name].rows if name in kept else []), None
-    for cell in cells:
+    line = {}
+    for cell in summary.final(kept[name].rows if name in kept else []):
       value = cell.worst if cell.seeds == 2 else cell.median
       if value < 0.99:
         break
-      last = cell, value
-    if last:
-      cell, value = last
       units[task] = cell.unit
-      seeds = cell.asked + tables.proof(cell)
-      ends = cell.train_length, int(cell.length)
-      lines.append(
-        (task, f"**{method}**", *ends, 100 * value, seeds, cell.n, True)
-      )
-  for task, method, start, end, *exact in DATA["extrapolation"]["published"]:
-    if task in units:
-      value = exact[0] if exact else None
-      lines.append((task, method, start, end, value, "", "", False))
-  order = list(units)
-  lines.sort(key=lambda line: order.index(line[0]))
-  text = lambda value: "not said" if value is None else f"{value:.3g} %"
-  return pd.DataFrame(
-    [
-      {
-        "task": task,
-        "method": method,
-        "trained up to": f"{start} {units[task]}",
-        "tested at": f"{end}",
-        "exact match": text(value),
-        "seeds": seeds,
-        "n": f"{n}",
-        "start": start,
-        "end": end,
-        "is_ours": is_ours,
+      line = {
+        "start": cell.train_length,
+        "end": int(cell.length),
+        "exact match": f"{100 * value:.3g} %",
+        "seeds": cell.asked + tables.proof(cell),
+        "n": f"{cell.n}",
       }
-      for task, method, start, end, value, seeds, n, is_ours in lines
-    ]
-  )
+    if line:
+      label = {"task": task, "method": f"**{method}**", "is_ours": True}
+      lines.append(label | line)
+  for task, method, start, end, *exact in DATA["extrapolation"]["published"]:
+    line = {"task": task, "method": method, "start": start, "end": end}
+    line["exact match"] = f"{exact[0]:.3g} %" if exact else "not said"
+    line |= {"seeds": "", "n": "", "is_ours": False}
+    lines += [line] if task in units else []
+  for line in lines:
+    line["trained up to"] = f"{line['start']} {units[line['task']]}"
+    line["tested at"] = f"{line['end']}"
+  lines.sort(key=lambda line: [*units].index(line["task"]))
+  columns = ["task", "method", "trained up to", "tested at", "exact match"]
+  columns += ["seeds", "n", "start", "end", "is_ours"]
+  return pd.DataFrame(lines, columns=columns)
 
 
 def draw_extrapolation(bars: pd.DataFrame, path: pathlib.Path) -> None:
@@ -343,10 +342,8 @@ def draw_extrapolation(bars: pd.DataFrame, path: pathlib.Path) -> None:
 
 def with_tables(text: str, kept: Archive) -> str:
   """Returns README's text with new tables between START and END."""
-  before, start, tail = text.partition(START)
-  check(start, f"README.md: has no {START.strip()}")
-  _, end, after = tail.partition(END)
-  check(end, f"README.md: has no {END.strip()} after {START.strip()}")
+  before, tail = text.split(START)
+  _, after = tail.split(END)
   parts = [readme_table(table, kept) for table in DATA["readme"]]
   markdown = "\n\n".join(tables.to_markdown(x) for x in parts if len(x))
   return f"{before}{START}\n{markdown}\n\n{END}{after}"

@@ -75,7 +75,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
       rows.append(conditions | _row("retrained_without_line", mean))
   records.merge(folder / "probes.jsonl", rows)
   text = summary(rows)
-  print("\n".join(text))
+  print(text)
   runs.print_note(f"drawing {', '.join(drawn)}")
   logs = {}  # of the stages that probes watched
   for name in names:
@@ -99,7 +99,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     f"<!doctype html><meta charset=utf-8><title>{title}</title>",
     f"<h1>{title}</h1>",
   ]
-  page += ["<pre>", *map(html.escape, text), "</pre>"]
+  page.append(f"<pre>{html.escape(text)}</pre>")
   page += [f'<p><img src="{x.name}" alt="{x.stem}"></p>' for x in paths]
   records.write_text(figure_folder / "index.html", "\n".join(page))
   print(f"rows: {folder / 'probes.jsonl'}")

@@ -138,23 +138,14 @@ class Observation:
         if attention := block.get(f"{site}_attention"):
           yield site, layer, np.asarray(attention["weights"])[: self.count]
 
-  @functools.cached_property
-  def bases(self) -> dict[str, np.ndarray]:
-    """The bases "encoder" and "decoder": a vector for each token, [V, D]."""
-    params = self.model.params
-    vectors_by_basis = {
-      "encoder": params["token_embedder"]["embedding"],
-      "decoder": params[f"logits_dense_{self.task.name}"]["kernel"].T,
-    }
-    return {
-      basis: np.asarray(vectors, np.float32)
-      for basis, vectors in vectors_by_basis.items()
-    }
-
   def project(self, x: np.ndarray, basis: str) -> np.ndarray:
     """Returns the inner products [..., V] of vectors [..., D] with those of the
     basis "encoder" or "decoder"."""
-    return x @ self.bases[basis].T
+    params = self.model.params
+    vectors_DxV = params[f"logits_dense_{self.task.name}"]["kernel"]
+    if basis == "encoder":
+      vectors_DxV = params["token_embedder"]["embedding"].T
+    return x @ np.asarray(vectors_DxV, np.float32)
 
 
 def observations(

@@ -1,6 +1,7 @@
 """Draws what happens inside models: attention and biases, projections of
 residuals, and what probes and certificates measured."""
 
+import itertools
 import math
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import pandas as pd
 
 from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.drawing import (
@@ -29,13 +31,7 @@ from lengthgen_jax.probes.registry import (
   SORTING,
   Requirement,
 )
-from lengthgen_jax.probes.tables import (
-  by_title,
-  group_by_location,
-  location_name,
-  select_rows,
-  values_by_length,
-)
+from lengthgen_jax.probes.tables import location_name, select_rows, titled
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.tasks.task import Ids, Task
 
@@ -52,7 +48,6 @@ COLORS = {
 }
 
 Named = Iterator[tuple[str, plt.Figure]]  # figures and the names of their files
-Series = list[tuple[str, dict[int, list[float]]]]  # (name, {x: values})
 
 
 class FigureData(NamedTuple):
@@ -74,6 +69,16 @@ class FigureData(NamedTuple):
     for number, (text, observation) in enumerate(self.inputs.items(), start=1):
       prefix = f"input{number}_" if len(self.inputs) > 1 else ""
       yield prefix, text, observation
+
+
+class Point(NamedTuple):
+  """A value that is drawn in the panel and the curve of these names."""
+
+  panel: str
+  name: str  # in the legend
+  curve: str  # tells apart curves of one name
+  x: int
+  value: float
 
 
 # Labels.
@@ -174,36 +179,29 @@ def matrices(
   gap_x = math.ceil(0.1 * num_keys / width)
   gap_y = math.ceil(0.22 * num_rows / height)  # has a title
   tile_x, tile_y = num_keys + gap_x, num_rows + gap_y
-  tiles = np.full((layers * heads, tile_y, tile_x), -np.inf)
-  tiles[:, gap_y:, :num_keys] = values.reshape(-1, num_rows, num_keys)
+  margins = (0, 0), (0, 0), (gap_y, 0), (0, gap_x)
+  tiles = np.pad(values, margins, constant_values=-np.inf)
   mosaic = tiles.reshape(-1, columns, tile_y, tile_x).swapaxes(1, 2)
-  mosaic = mosaic.reshape(-1, columns * tile_x)
+  mosaic = np.ma.masked_invalid(mosaic.reshape(-1, columns * tile_x))
   tile_rows = layers * heads // columns
   size = width * tile_x / num_keys, height * tile_y / num_rows
   figure, (axis,) = panels(1, size[0] * columns, size[1] * tile_rows, 1)
-  finite = values[np.isfinite(values)]
+  finite, colors = mosaic.compressed(), "Blues"
   low, high = finite.min(initial=0), finite.max(initial=0)
-  colors = "Blues"
   if not label.endswith("weight"):
     colors = "viridis_r"
     # In whole numbers, so that strengths that hardly differ look alike.
     low, high = math.floor(low), math.ceil(high)
-  high = high if high > low else low + 1
-  mosaic = np.ma.masked_invalid(mosaic)
+  high = high if high > low else 1
   axis.imshow(mosaic, cmap=colors, vmin=low, vmax=high)
   for tile, (layer, head) in enumerate(np.ndindex(layers, heads)):
     x, y = tile % columns * tile_x - 0.5, tile // columns * tile_y + gap_y - 0.5
     frame = plt.Rectangle((x, y), num_keys, num_rows, fill=False, clip_on=False)
     axis.add_patch(frame)
     prefix = f"layer {layer} " if layers > 1 else ""
+    style = {"textcoords": "offset points", "ha": "center"}
     middle = x + num_keys / 2, y
-    axis.annotate(
-      f"{prefix}head {head}",
-      middle,
-      (0, 2),
-      textcoords="offset points",
-      ha="center",
-    )
+    axis.annotate(f"{prefix}head {head}", middle, (0, 2), **style)
   axis.spines[:].set_visible(False)
   _set_ticks(axis.xaxis, key_labels, width, range(0, mosaic.shape[1], tile_x))
   _set_ticks(axis.yaxis, row_labels, height, range(gap_y, len(mosaic), tile_y))
@@ -376,35 +374,33 @@ def _bars(
 
 
 def curves(
-  series_by_panel: dict[str, Series],
-  title: str,
-  x_label: str,
-  trained: int | None = None,
+  points: list[Point], title: str, x_label: str, trained: int | None = None
 ) -> plt.Figure:
   """Draws medians of values, and the area of their range, in a panel each.
 
-  Series of one name have one style in all panels. Those of different names are
+  Curves of one name have one style in all panels. Those of different names are
   moved up by a point and a half each, so that equal ones are seen side by side.
   `trained` is the longest length of training, if x is a length; the axis of
   lengths is logarithmic.
   """
-  figure, axes = panels(len(series_by_panel), 3.2, 2.4)
-  names = [name for series in series_by_panel.values() for name, _ in series]
-  names, handles = list(dict.fromkeys(names)), {}
-  for axis, panel_title in zip(axes, series_by_panel, strict=True):
+  table = pd.DataFrame(points)
+  parts, names = table.groupby("panel", sort=False), [*table.name.unique()]
+  (figure, axes), handles = panels(len(parts), 3.2, 2.4), {}
+  for axis, (panel_title, part) in zip(axes, parts, strict=True):
     axis.set(title=panel_title, xlabel=x_label)
     axis.margins(y=0.08)
     if trained is not None:
       axis.set_xscale("log")
       axis.axvline(trained, color="0.6", linestyle=":")
-    for name, values in series_by_panel[panel_title]:
-      i, xs = names.index(name), list(values)
-      quantiles = [np.quantile(values[x], (0, 0.5, 1)) for x in xs]
-      low, median, high = np.transpose(quantiles)
+    for (name, _), curve in part.groupby(["name", "curve"], sort=False):
+      i, values = names.index(name), curve.groupby("x").value
+      xs = sorted(set(curve.x))
       color = f"C{i % 10}"
       style = MARKERS[i % len(MARKERS)] + LINE_STYLES[i % len(LINE_STYLES)]
-      (line,) = axis.plot(xs, median, style, color=color)
-      area = axis.fill_between(xs, low, high, color=color, alpha=0.15)
+      (line,) = axis.plot(xs, values.median(), style, color=color)
+      area = axis.fill_between(
+        xs, values.min(), values.max(), color=color, alpha=0.15
+      )
       y = 1.5 * (i - (len(names) - 1) / 2)
       for artist in (line, area):
         moved = offset_copy(axis.transData, figure, y=y, units="points")
@@ -420,30 +416,26 @@ def curves(
   return figure
 
 
-def _by_length(
-  series_by_panel: dict[str, Series], title: str, row: dict
-) -> plt.Figure:
+def _by_length(points: list[Point], title: str, row: dict) -> plt.Figure:
   """Draws curves against length; some row says the unit."""
   label = f"length ({row['unit']}; dotted: longest trained)"
-  return curves(series_by_panel, title, label, row["train_length"])
+  return curves(points, title, label, row["train_length"])
 
 
 def by_length(data: FigureData) -> Named:
   """Draws probes against length: of a probe of single heads, a curve for each
   head of one seed; of any other, the median over seeds and their range."""
-  series_by_panel = {}
-  for metric, probe in PROBES.items():
-    rows, title = select_rows(data.rows, metric), probe.title
-    if probe.by_length and rows:
-      if rows[0]["head"] is not None:
-        rows = select_rows(rows, metric, seed=data.seed)
+  points = []
+  for row in data.rows:
+    probe, head = PROBES.get(row["metric"]), row["head"]
+    if probe and probe.by_length and (head is None or row["seed"] == data.seed):
+      title, name = probe.title, location_name(row)
+      if head is not None:
         title += f", each head of seed {data.seed}"
-      groups = group_by_location(rows, "head").items()
-      series = [(key[0], values_by_length(group)) for key, group in groups]
-      series_by_panel[title] = series
-  if series_by_panel:
-    title = "probes against length"
-    yield "by_length", _by_length(series_by_panel, title, data.rows[0])
+      point = Point(title, name, f"{head}", row["length"], row["value"])
+      points.append(point)
+  if points:
+    yield "by_length", _by_length(points, "probes against length", data.rows[0])
 
 
 def draw_comparison(
@@ -451,43 +443,35 @@ def draw_comparison(
 ) -> pathlib.Path:
   """Draws the probes of several models against length: their rows by name,
   without those of single heads; returns the path."""
-  groups_by_model = {name: by_title(rows) for name, rows in models.items()}
-  all_rows = [row for rows in models.values() for row in rows]
-  series_by_panel = {
+  rows = titled(models).to_dict("records")
+  points = [
     # A title "PROBE, LOCATION" takes two lines.
-    panel.replace(", ", ",\n", 1): [
-      (model, values_by_length(groups[panel]))
-      for model, groups in groups_by_model.items()
-      if panel in groups
-    ]
-    for panel in by_title(all_rows)
-  }
-  return save(_by_length(series_by_panel, title, all_rows[0]), path)
+    Point(
+      row["title"].replace(", ", ",\n", 1),
+      row["model"],
+      "",
+      row["length"],
+      row["value"],
+    )
+    for row in rows
+  ]
+  return save(_by_length(points, title, rows[0]), path)
 
 
 def by_step(data: FigureData) -> Named:
   """Draws loss, exact match and probes against step, for every training that
   probes watched: a curve for each seed, location and head."""
   for stage, (metrics, rows) in data.logs.items():
-    panels_by_title = {"loss": {}, "validation EM": {}}
-    points: list[tuple] = [
-      (title, ("each seed", row["seed"]), row["step"], row[field])
-      for title, field in zip(panels_by_title, ("loss", "em"), strict=True)
+    points = [
+      Point(title, "each seed", f"{row['seed']}", row["step"], row[field])
+      for title, field in (("loss", "loss"), ("validation EM", "em"))
       for row in metrics
     ]
     for row in rows:
-      key = location_name(row), row["seed"], row["head"]
-      title = PROBES[row["metric"]].title
-      points.append((title, key, row["step"], row["value"]))
-    for title, key, step, value in points:
-      panel = panels_by_title.setdefault(title, {})
-      panel.setdefault(key, {})[step] = [value]
-    series_by_panel = {
-      title: [(key[0], curve) for key, curve in by_key.items()]
-      for title, by_key in panels_by_title.items()
-    }
-    title = f"probes during training ({stage})"
-    figure = curves(series_by_panel, title, "step")
+      title, curve = PROBES[row["metric"]].title, f"{row['seed']} {row['head']}"
+      name, step = location_name(row), row["step"]
+      points.append(Point(title, name, curve, step, row["value"]))
+    figure = curves(points, f"probes during training ({stage})", "step")
     figure.axes[0].set_yscale("log")
     yield f"training_{stage}", figure
 
@@ -523,20 +507,22 @@ def _ablation(
   )
   if not (intact and ablated):
     return
+  column_of = lambda row: "all" if row["head"] is None else f"{row['head']}"
   labels = list(dict.fromkeys(map(label_of, ablated)))
   labels.sort(key=lambda label: not label.startswith("layer"))
-  # The last column is of all heads at once, None.
-  heads = sorted({row["head"] for row in ablated}, key=lambda x: (x is None, x))
-  size = 0.45 * len(heads) + 2.5, 0.25 * len(labels) + 0.4
-  figure, (axis,) = panels(1, *size)
+  heads = sorted(set(map(column_of, ablated)), key=lambda x: (len(x), x))
+  figure, (axis,) = panels(1, 0.45 * len(heads) + 2.5, 0.25 * len(labels) + 0.4)
   values = np.full((len(labels), len(heads)), np.nan)
-  cell_of = lambda row: (labels.index(label_of(row)), heads.index(row["head"]))
+  cell_of = lambda row: (
+    labels.index(label_of(row)),
+    heads.index(column_of(row)),
+  )
   for row in ablated:
     i, j = cell_of(row)
     values[i, j] = row["value"]
     axis.text(j, i, f"{100 * row['value']:.0f}", ha="center", va="center")
   axis.imshow(values, cmap="RdYlGn", vmin=0, vmax=1, alpha=0.75)
-  axis.set_xticks(range(len(heads)), ["all" if x is None else x for x in heads])
+  axis.set_xticks(range(len(heads)), heads)
   axis.set_yticks(range(len(labels)), labels)
   axis.set_xlabel("head")
   if metric == "without_line" and framed:
@@ -565,14 +551,17 @@ def patched(data: FigureData) -> Named:
   rows = select_rows(data.rows, "patched", seed=data.seed)
   if not (intact and rows):
     return
-  groups = group_by_location(rows, "part")
+  residual = lambda row: (row["part"], row["layer"])
+  groups = [[*group] for _, group in itertools.groupby(rows, residual)]
   inches = 0.12 * max(map(len, data.labels.values()))
   inches = min(max(inches, 1.6), 3.1)
   figure, axes = panels(len(groups), inches + 0.4, inches + 0.4)
-  for axis, ((location, part), group) in zip(axes, groups.items(), strict=True):
-    values = [row["by_position"] for row in group]
+  for axis, group in zip(axes, groups, strict=True):
+    values, part = [row["by_position"] for row in group], group[0]["part"]
     axis.imshow(values, cmap="Blues_r", vmin=0, vmax=1)
-    axis.set_title(location + " embedding" * (part in data.labels))
+    axis.set_title(
+      location_name(group[0]) + " embedding" * (part in data.labels)
+    )
     row_labels = data.labels["source" if part == "source" else "inputs"]
     _set_ticks(axis.xaxis, data.labels["outputs"], inches)
     _set_ticks(axis.yaxis, row_labels[: len(group)], inches)

@@ -198,35 +198,26 @@ def patch_points(experiment: Experiment) -> list[Point]:
 
 
 def edited_logits(
-  observation: Observation,
-  params: dict | None = None,
-  scaffold: dict | None = None,
-  patch: Patch = NO_PATCH,
+  observation: Observation, patch: Patch = NO_PATCH, **edited: dict
 ) -> jax.Array:
-  """Returns the logits [B, T, V] of a pass with other parameters, another
-  scaffold or a patch; by default those of the intact model."""
+  """Returns the logits [B, T, V] of a pass with a patch, or with other `params`
+  or another `scaffold` than the model's."""
   model = observation.model
-  return patched_logits(
-    model.experiment,
-    model.sparse_plan,
-    model.params if params is None else params,
-    model.scaffold if scaffold is None else scaffold,
-    observation.batch,
-    patch,
-  )
+  trees = {"params": model.params, "scaffold": model.scaffold} | edited
+  static_args = model.experiment, model.sparse_plan
+  return _logits(*static_args, observation.batch, patch, **trees)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def patched_logits(
+def _logits(
   experiment: Experiment,
   sparse_plan: SparsePlan | None,
-  params: dict,
-  scaffold: dict,
   batch: Batch,
   patch: Patch,
+  params: dict,
+  scaffold: dict,
 ) -> jax.Array:
-  """Returns logits [B, T, V] under a patch; one program serves all
-  interventions."""
+  """One program serves all interventions."""
   points = patch_points(experiment)
 
   def intercept(

@@ -1,7 +1,6 @@
-"""Groups rows of probes, and makes tables of them, of one run or of several
-models."""
+"""Tables of what probes measured, of one run or of several models."""
 
-import numpy as np
+import pandas as pd
 
 from lengthgen_jax.probes.registry import PROBES
 
@@ -22,76 +21,52 @@ def location_name(row: dict) -> str:
   return layer + (row["part"] or "").replace("_", " ").replace("mlp", "MLP")
 
 
-def group_by_location(
-  rows: list[dict], *fields: str
-) -> dict[tuple, list[dict]]:
-  """Groups rows by (location name, *values of the fields)."""
-  groups = {}
-  for row in rows:
-    key = location_name(row), *(row[field] for field in fields)
-    groups.setdefault(key, []).append(row)
-  return groups
+def titled(models: dict[str, list[dict]]) -> pd.DataFrame:
+  """Returns the rows of models by name as a frame, in the order of PROBES and
+  without those of single positions, with the columns `model` and `title`.
 
-
-def values_by_length(rows: list[dict]) -> dict[int, list[float]]:
-  """Returns {length: values of all rows}, from the shortest length on."""
-  values = {}
-  for row in sorted(rows, key=lambda row: row["length"]):
-    values.setdefault(row["length"], []).append(row["value"])
-  return values
-
-
-def by_title(rows: list[dict]) -> dict[str, list[dict]]:
-  """Groups rows by what they measure and where, like "EM without a line, layer
-  0 cross, a: right-1·row = 0, one head", in the order of PROBES; rows of single
-  positions are left out."""
-  groups = {}
+  A title says what is measured and where, like "EM without a line, layer 0
+  cross, a: right-1·row = 0, one head".
+  """
   titles = {name: probe.title for name, probe in PROBES.items()} | RETRAINED
+  table = []
   for metric, title in titles.items():
-    for row in select_rows(rows, metric, position=None):
-      head = "" if row["head"] is None else "one head"
-      parts = title, location_name(row), row["line"], head
-      groups.setdefault(", ".join(filter(None, parts)), []).append(row)
-  return groups
+    for model, rows in models.items():
+      for row in select_rows(rows, metric, position=None):
+        head = "" if row["head"] is None else "one head"
+        parts = filter(None, (title, location_name(row), row["line"], head))
+        names = {"model": model, "title": ", ".join(parts)}
+        table.append({"correct": None} | row | names)
+  return pd.DataFrame(table)
 
 
-def comparison_table(models: dict[str, list[dict]]) -> list[list[str]]:
-  """Returns a table: a header row, and a row for each title and model.
+def comparison_table(models: dict[str, list[dict]]) -> pd.DataFrame:
+  """Returns a table with a line for each title and model.
 
   A cell is the median of seeds and heads, with the lowest value in parentheses
   where it differs; rates of right answers are in %.
   """
-  all_rows = [row for rows in models.values() for row in rows]
-  lengths = sorted({row["length"] for row in all_rows})
-  lines = [["probe", "model", *map(str, lengths)]]
-  rows_by_model = {model: by_title(rows) for model, rows in models.items()}
-  for title in by_title(all_rows):
-    for model, groups in rows_by_model.items():
-      if rows := groups.get(title):
-        percent = None if rows[0].get("correct") is None else 100
-        values = values_by_length(rows)
-        cells = [_cell(values.get(length, []), percent) for length in lengths]
-        lines.append([title, model, *cells])
-  return lines
+  table, lines = titled(models), []
+  for title, of_title in table.groupby("title", sort=False):
+    for model, part in of_title.groupby("model", sort=False):
+      cells = {f"{n}": _cell(x) for n, x in part.groupby("length")}
+      lines.append({"probe": title, "model": model} | cells)
+  lengths = map(str, sorted(table.length.unique()))
+  columns = ["probe", "model", *lengths]
+  return pd.DataFrame(lines, columns=columns).fillna("")
 
 
-def _cell(values: list[float], percent: int | None) -> str:
-  if not values:
-    return ""
+def _cell(rows: pd.DataFrame) -> str:
+  is_rate = rows.correct.notna().all()
   median, lowest = (
-    f"{percent * x:.1f}" if percent else f"{x:.2f}"
-    for x in (np.median(values), min(values))
+    f"{100 * x:.1f}" if is_rate else f"{x:.2f}"
+    for x in (rows.value.median(), rows.value.min())
   )
   return median if median == lowest else f"{median} ({lowest})"
 
 
-def summary(rows: list[dict]) -> list[str]:
-  """Returns lines of text: the table of the rows of one stage."""
-  head, *lines = [[x[0], *x[2:]] for x in comparison_table({"": rows})]
-  head[0] = "median (lowest) of seeds or heads; EM and rates in %"
-  columns = list(zip(head, *lines, strict=True))
-  widths = [max(map(len, column)) for column in columns]
-  return [
-    "  ".join([x[0].ljust(widths[0]), *map(str.rjust, x[1:], widths[1:])])
-    for x in (head, *lines)
-  ]
+def summary(rows: list[dict]) -> str:
+  """Returns the table of the rows of one stage as text."""
+  table = comparison_table({"": rows}).drop(columns="model").set_index("probe")
+  heading = "median (lowest) of seeds or heads; EM and rates in %"
+  return table.rename_axis(index=None, columns=heading).to_string()

@@ -2,7 +2,6 @@
 squares where there are more methods or test sets than curves can tell apart."""
 
 import itertools
-import math
 import pathlib
 import re
 import textwrap
@@ -11,13 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lengthgen_jax.drawing import plt, save
+from lengthgen_jax.drawing import panels, plt, save
 from lengthgen_jax.results import summary
 from lengthgen_jax.results.records import of_metric
 from lengthgen_jax.results.summary import BY_CONFIG, joined
 
 MAX_CURVES = 8  # the most that a reader can tell apart in one figure
-COLUMNS = 3  # panels side by side
+# Of the panels; room for a legend or labels.
+LAYOUT = {"columns": 3, "margin": 2.5, "sharey": True}
 AXES = {"em": "exact match (%)", "edit": "edit distance (% of the output)"}
 BAND = (
   "line: median of the seeds, of fewer than three a line each\nband: from the"
@@ -27,10 +27,13 @@ STYLES = plt.cycler(linestyle=["-", "--", ":"]) * plt.cycler(
   color=[f"C{i}" for i in range(10)]
 )
 # Test sets that are drawn against the number at the end of their names, like 4
-# in repeats_2x4: {what they are called: the label of the x axis}.
+# in repeats_2x4: {name of the figure: (their names, label of the x axis)}.
 TIMES = {
-  r"(repeats_\d+)x(\d+)": "how often each of the repeated items occurs",
-  r"(multiplicity_)x(\d+)": "how often every value occurs",
+  "repetition": (
+    r"(repeats_\d+)x(\d+)",
+    "how often each of the repeated items occurs",
+  ),
+  "multiplicity": (r"(multiplicity)_x(\d+)", "how often every value occurs"),
 }
 
 
@@ -39,26 +42,27 @@ def curves(
   path: pathlib.Path,
   title: str,
   x: str = "length",
-  panel: str = "test_set",
   label: str = "",
 ) -> pathlib.Path:
-  """Draws rows of one metric, in a panel for each value of a field, and in it a
-  curve for each method and each set of conditions; returns the path.
+  """Draws rows of one metric against length, in a panel for each test set, or
+  against another field `x`, which `label` may call otherwise, in a panel for
+  each length; returns the path.
 
-  The values of the x axis stand side by side, whatever their distance. A curve
-  against a field `x` other than the length joins different runs; the last one
-  in `rows` at a point counts. `label` is that of such an axis.
+  There is a curve for each method and each set of conditions. The values of the
+  x axis stand side by side, whatever their distance. A curve against another
+  field than the length joins different runs; the last one in `rows` at a point
+  counts.
   """
-  metric = rows[0]["metric"]
+  metric, panel = rows[0]["metric"], "test_set" if x == "length" else "length"
   dependent = () if x == "length" else BY_CONFIG
   table = summary.cells(rows, metric, (x, panel), (), dependent)
-  panels = list(table.groupby(panel))
-  figure, axes = _panels(len(panels), 4.2, 3.0)
+  parts = list(table.groupby(panel))
+  figure, axes = panels(len(parts), 4.2, 3.0, **LAYOUT)
   figure.supylabel(AXES[metric], fontsize=9)
   names = table.drop_duplicates("curve")
   styles = dict(zip(names.curve, itertools.cycle(STYLES), strict=False))
   places = sorted(set(table[x]))
-  for axis, (value, part) in zip(axes, panels, strict=True):
+  for axis, (value, part) in zip(axes, parts, strict=True):
     for index, (number, curve) in enumerate(part.groupby("curve")):
       # Markers within each other show curves that lie on each other.
       size = 4 + 1.5 * (len(names) - index) if len(names) < 9 else 5
@@ -125,7 +129,7 @@ def squares(
   lengths = sorted(set(table.length))
   groups = list(table.groupby("curve"))
   size = 0.6 * len(lengths) + 0.9, 0.3 * len(lines) + 0.4
-  figure, axes = _panels(len(groups), *size)
+  figure, axes = panels(len(groups), *size, **LAYOUT)
   for axis, (_, part) in zip(axes, groups, strict=True):
     # Two seeds have no median: the worse one stands for them.
     part = part.assign(shown=part["median"].fillna(part.worst).astype(float))
@@ -149,45 +153,24 @@ def squares(
   return save(figure, path)
 
 
-def _panels(
-  count: int, width: float, height: float
-) -> tuple[plt.Figure, list[plt.Axes]]:
-  """Returns a new figure and its panels of a size in inches."""
-  columns = min(count, COLUMNS)
-  num_rows = math.ceil(count / columns)
-  figure, axes = plt.subplots(
-    num_rows,
-    columns,
-    figsize=(2.5 + width * columns, 1.0 + height * num_rows),
-    squeeze=False,
-    sharey=True,
-    layout="constrained",
-  )
-  for axis in axes.flat[count:]:
-    axis.remove()
-  return figure, figure.axes
-
-
 def by_times(
-  rows: list[dict], path: pathlib.Path, title: str, pattern: str
+  rows: list[dict], path: pathlib.Path, title: str, kind: str
 ) -> pathlib.Path:
-  """Draws the test sets of one pattern of TIMES against how often items occur,
-  in a panel for each length; returns the path."""
-  split_rows = []
+  """Draws the test sets of one kind of TIMES against how often items occur, in
+  a panel for each length; returns the path."""
+  (pattern, label), split_rows = TIMES[kind], []
   for row in rows:
-    match = re.fullmatch(pattern, row["test_set"])
-    assert match is not None
-    name, times = match[1].rstrip("_"), int(match[2])
-    split_rows.append(row | {"test_set": name, "times": times})
-  return curves(split_rows, path, title, "times", "length", TIMES[pattern])
+    ((name, times),) = re.findall(pattern, row["test_set"])
+    split_rows.append(row | {"test_set": name, "times": int(times)})
+  return curves(split_rows, path, title, "times", label)
 
 
 def varied_by(row: dict) -> str:
-  """Returns what a row is drawn against: a pattern of TIMES, "test_set" if
+  """Returns what a row is drawn against: a kind of TIMES, "test_set" if
   eval.stress asked for it, else "length"."""
-  for pattern in TIMES:
+  for kind, (pattern, _) in TIMES.items():
     if re.fullmatch(pattern, row["test_set"]):
-      return pattern
+      return kind
   return "test_set" if row.get("stress") else "length"
 
 
@@ -208,12 +191,8 @@ def draw(
         if row["task"] == task:
           kinds.setdefault(varied_by(row), []).append(row)
       for kind, group in sorted(kinds.items(), key=lambda x: x[0] != "length"):
-        name = "repetition" if kind in TIMES else kind
-        if "multiplicity" in kind:
-          name = "multiplicity"
-        path = folder / f"{prefix}{task}_{metric}_by_{name}.png"
-        widths = sorted({row["width"] for row in group})
-        title = f"{task}, width {' or '.join(widths)}"
+        path = folder / f"{prefix}{task}_{metric}_by_{kind}.png"
+        title = f"{task}, width {joined(row['width'] for row in group)}"
         many = len({row["method"] for row in group}) > MAX_CURVES
         if kind in TIMES:
           paths.append(by_times(group, path, title, kind))
@@ -223,11 +202,3 @@ def draw(
         elif kind == "length" and not many:
           paths.append(curves(group, path, title))
   return paths
-
-
-def by_field(
-  rows: list[dict], path: pathlib.Path, title: str, field: str
-) -> pathlib.Path:
-  """Draws exact match against a config field, whose value each row has under
-  the field's name, in a panel for each length; returns the path."""
-  return curves(rows, path, title, field, "length", field)

@@ -58,9 +58,8 @@ def page(
       text: _table(cells, names) for text, cells in parts.items() if len(cells)
     }
     sections.append({"task": task, "tables": parts, "images": images[task]})
-  environment = jinja2.Environment(autoescape=True)
-  template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-  return template.render(
+  text = TEMPLATE.read_text(encoding="utf-8")
+  return jinja2.Template(text, autoescape=True).render(
     title=title,
     num_rows=f"{len(rows):,}",
     versions=", ".join(sorted({row["version"] for row in rows})),

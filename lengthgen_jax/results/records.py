@@ -4,11 +4,11 @@ A row is a dict with the fields of `Row`. Of several hosts the first one alone
 writes files.
 """
 
+import contextlib
 import json
 import os
 import pathlib
-from numbers import Number
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from lengthgen_jax import hosts
 from lengthgen_jax.errors import check, file_errors
@@ -94,24 +94,19 @@ def parameters(row: dict) -> tuple:
   return tuple(row.get(name) for name in PARAMETERS)
 
 
-def completed(row: Any) -> Any:
-  """Returns a row with BEFORE where it lacks it, and anything else as it is."""
-  return BEFORE | row if isinstance(row, dict) else row
-
-
-def flaw(row: Any) -> str:
-  """Returns what is wrong with a value, as the end of a sentence; "" if it has
-  the fields of a row, whatever its "version" is."""
-  if not isinstance(row, dict):
-    return "is no object"
-  if missing := sorted(Row.__required_keys__ - set(row)):
-    return f"lacks {', '.join(missing)}"
-  if unknown := sorted(set(row) - set(Row.__annotations__)):
-    return f"has unknown {', '.join(unknown)}"
-  for name in ("value", "lower_bound", "n"):
-    if not isinstance(row[name], Number | None):
-      return f"has {name}={row[name]!r}, which is no number"
-  return ""
+def completed(row: dict, place: str) -> dict:
+  """Returns a row of a file with BEFORE where it lacks it; UsageError, which
+  begins with the row's place, unless it then has the fields of a row."""
+  row = BEFORE | row
+  missing = sorted(Row.__required_keys__ - set(row))
+  unknown = sorted(set(row) - set(Row.__annotations__))
+  check(
+    not (missing or unknown),
+    f"{place} {'lacks' if missing else 'has unknown'}"
+    f" {', '.join(missing or unknown)}; another version wrote it: move the file"
+    " away and make its rows again",
+  )
+  return row
 
 
 def of_metric(rows: list[dict], metric: str) -> list[dict]:
@@ -130,27 +125,23 @@ def read(path: str | pathlib.Path) -> list[dict]:
       path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     )
   for i, line in enumerate(lines, 1):
-    try:
-      rows.append(json.loads(line))
-    except json.JSONDecodeError:
-      check(
-        i == len(lines), f"{path}: line {i} is damaged: repair it or remove it"
-      )
+    row = None
+    with contextlib.suppress(json.JSONDecodeError):
+      row = json.loads(line)
+    if isinstance(row, dict):
+      rows.append(row)
+    else:
+      message = f"{path}: line {i} is damaged: repair it or remove it"
+      check(i == len(lines), message)
   return rows
 
 
 def read_results(path: str | pathlib.Path) -> list[dict]:
   """Returns the rows of a results.jsonl or probes.jsonl, with BEFORE where they
   lack it; UsageError names a line that is no row of this version."""
-  rows = [completed(row) for row in read(path)]
-  for i, row in enumerate(rows, 1):
-    reason = flaw(row)
-    check(
-      not reason,
-      f"{path}: line {i} {reason}; another version wrote it: move the file"
-      " away and evaluate again",
-    )
-  return rows
+  return [
+    completed(row, f"{path}: line {i}") for i, row in enumerate(read(path), 1)
+  ]
 
 
 def write(path: str | pathlib.Path, rows: list[dict]) -> None:
@@ -201,9 +192,6 @@ def merge(
   samples (and the same bound) stay instead. A certificate also replaces earlier
   ones of the same parameters, of whatever version.
   """
-  for row in rows:
-    if flaw(row):
-      raise ValueError(f"a result row {flaw(row)}: {row}")
   new_rows, old_rows = {key(row): row for row in rows}, read_results(path)
   for row in old_rows if keep_larger else []:
     new_row = new_rows.get(key(row))

@@ -13,6 +13,7 @@ import json
 import pathlib
 from collections.abc import Sequence
 
+import pandas as pd
 from flax.traverse_util import flatten_dict
 
 from lengthgen_jax.errors import check, check_choice, file_errors
@@ -101,25 +102,20 @@ def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
 def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
   """Returns messages that name the seeds and lengths without results, given the
   rows of exact match of all runs, and {run: config}."""
-  messages = []
+  messages, table = [], pd.DataFrame(rows)
   for name, config in configs.items():
-    seeds_by_stage, measured = {}, set()
-    for row in rows:
-      if row["run"] == name:
-        seeds_by_stage.setdefault(row["stage"], set()).add(row["seed"])
-        measured.add(row["length"])
-    if not measured:
+    measured = table[table.run == name]
+    if measured.empty:
       messages.append(f"{name} has no results yet")
       continue
     gaps = {
-      f"{name} ({stage}) lacks seeds": set(config.get("seeds", ())) - seeds
-      for stage, seeds in sorted(seeds_by_stage.items())
+      f"{name} ({stage}) lacks seeds": {*config["seeds"]} - {*part.seed}
+      for stage, part in measured.groupby("stage")
     }
-    asked = config.get("eval", {}).get("lengths", ())
-    gaps[f"{name} lacks lengths"] = set(asked) - measured
+    lengths = {*config["eval"]["lengths"]} - {*measured.length}
     messages += [
       f"{text} {', '.join(map(str, sorted(gap)))}"
-      for text, gap in gaps.items()
+      for text, gap in (gaps | {f"{name} lacks lengths": lengths}).items()
       if gap
     ]
   return messages
@@ -146,12 +142,14 @@ def selected(
     for value in values:
       choices = sorted(known, key=lambda text: (len(text), text))
       check_choice(flag, value, choices)
-    rows = [
-      row
-      for row in rows
-      if not values or row["length"] is None or str(row[field]) in values
-    ]
-  return [row for row in rows if not tasks or row["task"] in tasks]
+    if values:
+      rows = [
+        row
+        for row in rows
+        if str(row[field]) in values
+        or (row["length"] is None and field != "task")
+      ]
+  return rows
 
 
 def with_varied_fields(
@@ -168,28 +166,22 @@ def with_varied_fields(
     run: config.get("overrides", ()) for run, config in configs.items()
   }
   flat = {run: flatten_dict(x, sep=".") for run, x in configs.items()}
-  runs_by_task = {}
-  for row in rows:
-    runs_by_task.setdefault(row["task"], set()).add(row["run"])
-  varied = {}
-  for task, runs in sorted(runs_by_task.items()):
+  varied, labeled = {}, []
+  for task in sorted({row["task"] for row in rows}):
+    runs = {row["run"] for row in rows if row["task"] == task}
     names = {text.partition("=")[0] for run in runs for text in overrides[run]}
     values = lambda name, runs=runs: {str(flat[run].get(name)) for run in runs}
     varied[task] = sorted(name for name in names if len(values(name)) > 1)
-  labeled = []
   for row in rows:
-    texts = overrides[row["run"]]
-    fields = {name: flat[row["run"]].get(name) for name in varied[row["task"]]}
-    # Numbers are axes of figures; all other values are text.
-    fields = {
-      name: value if type(value) in (int, float) else str(value)
-      for name, value in fields.items()
-    }
-    base = row["method"].removesuffix(" ".join(["", *texts]))
-    others = [text for text in texts if text.partition("=")[0] not in fields]
-    method = " ".join([base, *others])
-    values = [f"{name}={value}" for name, value in fields.items()]
-    point = " ".join([method, *values])
+    fields, method = {}, row["method"]
+    for name in varied[row["task"]]:
+      value = flat[row["run"]].get(name)
+      # Numbers are axes of figures; all other values are text.
+      fields[name] = value if type(value) in (int, float) else str(value)
+    for text in overrides[row["run"]]:
+      if text.partition("=")[0] in fields:
+        method = method.replace(f" {text}", "")
+    point = " ".join([method, *(f"{name}={x}" for name, x in fields.items())])
     labeled.append(row | {"method": method, "point": point} | fields)
   return labeled, varied
 
@@ -228,13 +220,10 @@ def draw_by_field(
         method = row["method"].replace(f" {field}={row[field]}", "")
         place = row["task"], row["test_set"], field
         groups.setdefault(place, []).append(row | {"method": method})
-  return [
-    figures.by_field(
-      group,
-      folder / f"{task}_{test_set}_by_{field}.png",
-      f"{task}, test set: {test_set}",
-      field,
-    )
-    for (task, test_set, field), group in groups.items()
-    if not any(isinstance(row[field], str) for row in group)
-  ]
+  paths = []
+  for (task, test_set, field), group in groups.items():
+    if not any(isinstance(row[field], str) for row in group):
+      path = folder / f"{task}_{test_set}_by_{field}.png"
+      title = f"{task}, test set: {test_set}"
+      paths.append(figures.curves(group, path, title, field, field))
+  return paths

@@ -8,7 +8,7 @@ for checkpoint "best" and after finetuning, where every seed has its own.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -223,5 +223,5 @@ def model_name(row: dict) -> str:
   return row["method"] + text + (" LEAK" if row["leak"] else "")
 
 
-def joined(values: pd.Series) -> str:
+def joined(values: Iterable) -> str:
   return " or ".join(sorted(map(str, set(values))))

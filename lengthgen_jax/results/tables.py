@@ -187,50 +187,6 @@ def _lines(cells: pd.DataFrame) -> pd.DataFrame:
   return wide(cells.assign(label=labels), names, text)
 
 
-def certificates(
-  named_rows: Sequence[tuple[str, str, list[dict]]],
-) -> pd.DataFrame:
-  """Returns a table of what certificates say, by (task, model, result rows of
-  one stage), without those that have none.
-
-  "rounding" is the largest bound of the seeds that have one; the last column
-  has the seeds that are not proved right.
-  """
-  lines = []
-  for task, model, rows in named_rows:
-    table = pd.DataFrame(
-      [row for row in rows if row["metric"] == "certified"], dtype=object
-    )
-    if table.empty:
-      continue
-    # Every round of finetuning ends with a certificate: the last one counts.
-    table = table.drop_duplicates("seed", keep="last")
-    bounds = table.get("rounding", pd.Series()).dropna()
-    failed = table[table.value != 1]
-    wrong = [
-      f"seed {seed}: {reason.partition(';')[0]}"
-      for seed, reason in zip(failed.seed, failed.reason, strict=True)
-    ]
-    lines.append(
-      {
-        "task": task,
-        "model": model,
-        "right": f"{len(table) - len(failed)} of {len(table)}",
-        "contexts": _range(table.n, "{:,}"),
-        "smallest margin": _range(table.margin, "{:.2f}"),
-        "rounding": "–" if bounds.empty else f"{bounds.max():.2g}",
-        "not right": "; ".join(wrong),
-      }
-    )
-  return pd.DataFrame(lines)
-
-
-def _range(values: pd.Series, form: str) -> str:
-  """Returns "LEAST to GREATEST", or one if their texts are equal, or ""."""
-  texts = [form.format(value) for value in sorted(values.dropna())]
-  return " to ".join(dict.fromkeys([*texts[:1], *texts[-1:]]))
-
-
 # Formats.
 
 
@@ -242,16 +198,7 @@ def to_markdown(table: pd.DataFrame) -> str:
 
 
 # How LaTeX writes characters that pandas does not escape.
-LATEX = str.maketrans(
-  {
-    "∀": r"$\forall$",
-    "¹": "$^1$",
-    "≥": r"$\geq$",
-    "×": r"$\times$",
-    "⊥": r"$\bot$",
-    "–": "--",
-  }
-)
+LATEX = {"∀": r"$\forall$", "≥": r"$\geq$", "×": r"$\times$", "–": "--"}
 
 
 def to_latex(table: pd.DataFrame) -> str:
@@ -259,7 +206,7 @@ def to_latex(table: pd.DataFrame) -> str:
   is_name = [not x.isdigit() and x != "frontier" for x in table]
   columns = "".join("l" if left else "r" for left in is_name)
   text = table.to_latex(index=False, escape=True, column_format=columns)
-  return text.translate(LATEX)
+  return text.translate(str.maketrans(LATEX))
 
 
 def to_csv(rows: list[dict]) -> str:
