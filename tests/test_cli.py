@@ -149,8 +149,6 @@ def test_flags_may_stand_in_a_file(tmp_path):
   path.write_text(f"--model=parity\n--workdir={tmp_path}\n--mode=predict\n")
   with command.parsed(f"--flagfile={path}") as (mode, config):
     assert (mode, config.task) == ("predict", "parity")
-  done = inside(f"--flagfile={path}", text="1011\n")
-  assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
 def test_of_a_field_that_is_set_again_the_last_value_counts():
@@ -192,11 +190,6 @@ def test_the_package_runs_as_a_module_where_few_signs_can_be_shown():
   assert done.returncode == 0, done.stderr
   lines = done.stdout.decode("ascii").splitlines()
   assert any("| addition |" in x and "| ? |" in x for x in lines)
-
-
-def test_mistake_leaves_the_process_with_one_line_too():
-  done = run(TINY, "--wrkdir=x")
-  assert "wrkdir" in refusal(done) and done.returncode == 2
 
 
 # Values that only the experiment can judge: of the tiny config, or of another.

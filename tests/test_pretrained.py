@@ -209,10 +209,9 @@ def test_a_model_stands_in_place_of_a_trained_workdir(
     (1, 1, "train")
   }
   # The folder of its results can be passed as --workdir afterwards.
-  for words, text in (("predict", "1+2\n"), ("report", "")):
-    words = f"--mode={words}", "--workdir=tiny"
-    completed = inside(*words, text=text, folder=tmp_path)
-    assert completed.returncode == 0, completed.stderr
+  words = "--mode=predict", "--workdir=tiny"
+  completed = inside(*words, text="12+34\n", folder=tmp_path)
+  assert completed.returncode == 0, completed.stderr
   assert before == contents(exported.parent) | contents(files.FOLDER)
 
 
