@@ -10,7 +10,6 @@ import plain_tasks as plain
 import pytest
 from command import refuses
 
-from lengthgen_jax.config import load_presets
 from lengthgen_jax.proofs import checker, table
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.local_rules import LocalRule
@@ -215,16 +214,6 @@ def test_rows_that_do_not_occur_are_not_taken_for_granted():
   machine["accepting"][machine["next"][machine["next"][0][1]][0]] = False
   with pytest.raises(ValueError, match="a row cannot be the one above"):
     checker.make_task(data, *form)
-
-
-def test_presets_do_not_change_each_other():
-  rules = load_presets("local_rules.py")
-  assert rules.get_config("base,decoder_only").model.kind == "decoder_only"
-  assert rules.get_config("base").model.kind == "encoder_decoder"
-  assert rules.get_config("insertion_sort,window").train.steps == 2500
-  assert rules.get_config("insertion_sort").retrain.train.steps == 2500
-  with pytest.raises(ValueError, match="method 'no' is none of"):
-    rules.with_method("automaton", "no")
 
 
 # Bad input.

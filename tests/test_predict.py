@@ -157,19 +157,6 @@ def test_what_a_model_cannot_do_is_a_line(trained_models, call, words):
   assert words in line
 
 
-def test_a_model_without_a_head_is_another_one(trained_models):
-  """Its context has no part in the output, and the model itself stays."""
-  model = trained_models[0]
-  batch = model.text_batch("12+34")
-  before = model.observe(batch)[0]
-  ablated = model.without_head(0, "cross", 1)
-  logits, acts = ablated.observe(batch)
-  assert np.abs(np.asarray(logits - before)).max() > 1e-3
-  np.testing.assert_array_equal(model.observe(batch)[0], before)
-  out = ablated.params["decoder_0"]["cross_attention"]["out"]["kernel"]
-  assert not out[1].any() and out[0].any()
-
-
 def test_a_text_that_does_not_fit_is_refused():
   fixed = {"data.width": "fixed", "data.fixed_width": 8}
   experiment = untrained.experiment(fields=fixed)

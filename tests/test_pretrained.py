@@ -21,7 +21,6 @@ SHIPPED = files.names()
 QUESTIONS = {
   "addition_decoder_only": (f"{'9' * 30}+1", f"1{'0' * 30}"),
   "parity": ("1011" * 9, "1"),
-  "automaton": ("00010*2", "01110"),
   "turing": ("0 0 A0 0*6", "C1 0 1 1 (not halted)"),
   "multiply_long": ("99999*9999", "999890001"),
   "sort": ("5 3 9 3", "3 3 5 9"),
