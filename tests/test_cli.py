@@ -26,6 +26,7 @@ from tiny import get_config
 import lengthgen_jax
 from lengthgen_jax import compilation, main
 from lengthgen_jax.config import build, default_config
+from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.pipelines import evaluate, workdir
 from lengthgen_jax.results import records
 
@@ -172,6 +173,16 @@ def test_an_error_of_the_disk_is_one_line(monkeypatch):
   monkeypatch.setattr(main, "mode_function", lambda mode: fail)
   line = refusal(inside(TINY, "--workdir=run"))
   assert "No space left on device: free some" in line
+
+
+def test_a_stopped_command_has_the_exit_code_of_sigterm(monkeypatch):
+  def stop(*_):
+    raise Interrupted("stopped at step 40 of 60, saved")
+
+  monkeypatch.setattr(main, "mode_function", lambda mode: stop)
+  done = inside(TINY, "--workdir=run")
+  assert done.returncode == 143
+  assert "stopped at step 40 of 60, saved" in done.stderr.splitlines()[-1]
 
 
 def test_the_package_runs_as_a_module_where_few_signs_can_be_shown():
