@@ -86,7 +86,8 @@ def inside(
   out, err, code = io.StringIO(), io.StringIO(), 0
   before = sys.stdin
   try:
-    sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
+    data = text.encode("utf-8", "surrogateescape")
+    sys.stdin = io.TextIOWrapper(io.BytesIO(data), "utf-8")
     with (
       contextlib.redirect_stdout(out),
       contextlib.redirect_stderr(err),

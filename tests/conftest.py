@@ -53,16 +53,16 @@ plt.rcParams.update({"savefig.dpi": 40, "savefig.bbox": None})
 # The files that take longest, the longest first, so that with several workers
 # none of them is left over for the end.
 LONGEST = (
-  "abc",
   "golden",
-  "papers",
+  "abc",
   "evaluation",
-  "tasks",
   "checker",
+  "papers",
+  "tasks",
+  "mesh",
   "test_sets",
   "register",
-  "resume",
-  "mesh",
+  "pretrained",
   "hosts",
 )
 

@@ -17,6 +17,7 @@ import untrained
 from pytrees import max_difference
 from toy_runs import toy_run
 
+from lengthgen_jax import rng
 from lengthgen_jax.config import build
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import attention_statistics
@@ -132,5 +133,7 @@ def tests(on_one: Model, on_all: Model) -> dict:
 
 
 if __name__ == "__main__":
-  report = {"toys": toys(pathlib.Path(sys.argv[1])), "models": models()}
+  bits = jax.random.bits(jax.random.split(rng.stream(3, "data"))[1], (3,))
+  report = {"toys": toys(pathlib.Path(sys.argv[1])), "bits": bits.tolist()}
+  report["models"] = models()
   print(json.dumps(report))

@@ -26,7 +26,7 @@ from lengthgen_jax.pipelines import (
 )
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
-from lengthgen_jax.training import checkpoint, loop
+from lengthgen_jax.training import checkpoint
 
 SMALL = (
   "model.num_encoder_layers=0",
@@ -44,6 +44,7 @@ SMALL = (
   "finetune.rounds=1",
   "finetune.steps=40",
   "eval.lengths=(4,)",
+  "eval.free_running=False",
 )
 PIPELINE = (
   "--mode=abc",
@@ -194,37 +195,19 @@ def test_certificates_are_rows_and_models_are_finetuned_on_what_fails(whole):
     assert f"the shortest: {wrong[0]}" in done.stdout
 
 
-def test_certifying_again_keeps_rows_and_names_other_parameters(
-  whole, undrawn, tmp_path
-):
-  workdir = tmp_path / "copy"
-  shutil.copytree(whole[0], workdir)
-  in_words = lambda rows: sorted(json.dumps(x, sort_keys=True) for x in rows)
-  before = in_words(rows_of(workdir))
-  again = inside("--mode=certify", f"--workdir={workdir}")
-  assert again.returncode == 0 and "case/s" not in again.stderr, again.stderr
-  assert in_words(rows_of(workdir)) == before
-  path = workdir / "certificate.json"
+def test_a_certificate_of_other_parameters_is_none(whole, tmp_path):
+  shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+  config = files.saved_config(tmp_path)
+  assert set(workdirs.load_stage(config, tmp_path).certificates) == {0, 1}
+  path = tmp_path / "certificate.json"
   certificates = json.loads(path.read_text())
-  # As if they had been right, and trained since.
-  for certificate in certificates.values():
-    certificate.update(checksum="0", outcome=1)
+  certificates["0"]["checksum"] = "0"
   path.write_text(json.dumps(certificates))
-  rows = [
-    row | {"value": 1} if row["metric"] == "certified" else row
-    for row in records.read(workdir / "results.jsonl")
-  ]
-  records.write(workdir / "results.jsonl", rows)
-  evaluated = inside("--mode=evaluate", f"--workdir={workdir}")
-  lines = evaluated.stdout.splitlines()
-  assert not any("∀" in line for line in lines if line.startswith("abc "))
+  assert set(workdirs.load_stage(config, tmp_path).certificates) == {1}
 
 
-def test_modes_read_the_retrained_model(whole):
+def test_a_workdir_is_read_as_its_last_stage_or_as_another(whole):
   workdir, _ = whole
-  predicted = inside("--mode=predict", f"--workdir={workdir}", text="12\nx\n")
-  assert predicted.stdout.splitlines()[1].startswith("error: ")
-  assert "step 100 " in predicted.stderr and predicted.returncode == 1
   model = lengthgen_jax.load(workdir).model
   assert model.step == 100
   equal(model.params, finals(workdir)[model.seed])
@@ -240,54 +223,34 @@ def test_modes_read_the_retrained_model(whole):
 # Seeds that drop out.
 
 
-def again(whole, tmp_path, *assignments: str):
-  """The config of the pipeline with some fields changed, and a workdir where
-  its vanilla models are trained already."""
-  shutil.copytree(whole[0] / "interpolate", tmp_path / "interpolate")
-  return changed(*SMALL, *assignments, preset="successor,abc")
+@pytest.fixture
+def interpolated(whole):
+  """The config of the pipeline, and the run of its first stage."""
+  config = files.saved_config(whole[0])
+  return config, runs.make_run(config, whole[0] / "interpolate")
 
 
-def test_seed_that_did_not_interpolate_is_dropped_and_counted(
-  whole, undrawn, tmp_path, capsys, monkeypatch
+def test_seed_that_did_not_interpolate_is_dropped(
+  interpolated, tmp_path, capsys
 ):
-  ready = files.saved_config(whole[0])
-  run = runs.make_run(ready, whole[0] / "interpolate")
+  config, run = interpolated
   em = {model.seed: model.em for model in runs.load(run, "best")}
   worse, better = sorted(em, key=em.get)
   assert em[worse] < em[better]
-  states = loop.load(workdirs.retraining(ready, whole[0])[1], "last")
-  train = loop.train
-
-  def trained(run, initial=None):
-    """The retrained seed is there already: the better one."""
-    if run.folder.name == "interpolate":
-      return train(run)
-    assert run.seeds == (better,)
-    store = run.open_checkpoints(writes=True)
-    store.save(60, jax.tree.map(lambda x: x[better:][:1], states))
-    store.close()
-
-  monkeypatch.setattr(loop, "train", trained)
-  middle = (em[worse] + em[better]) / 2
-  fields = f"abc.min_exact_match={middle}", "finetune.rounds=0"
-  config = again(whole, tmp_path, *fields)
-  (tmp_path / "retrain").mkdir()
-  shutil.copy(whole[0] / "retrain" / "metrics.jsonl", tmp_path / "retrain")
-  assert abc.run(config, tmp_path) == 0
-  printed = capsys.readouterr()
-  assert f"seed {worse} did not interpolate" in printed.err
-  assert f"seed {better} did not" not in printed.err
-  assert file.read(workdirs.bias_path(tmp_path))[1]["seeds"] == [better]
-  rows = records.read(tmp_path / "results.jsonl")
-  later = [row for row in rows if row["stage"] == "retrain"]
-  assert {row["seed"] for row in later} == {better}
-  assert {row["seeds_asked"] for row in later} == {2}
-  assert re.search(r"\(retrain\).*each, 1 of 2 seeds", printed.out)
-  assert not re.search(r"^vanilla.* of 2 seeds", printed.out, re.M)
+  config.abc.min_exact_match = (em[worse] + em[better]) / 2
+  models = calibrate.interpolating_models(config, run)
+  error = capsys.readouterr().err
+  assert f"seed {worse} did not interpolate" in error
+  assert f"seed {better} did not" not in error
+  calibrate.write_bias(config, models, tmp_path / "calibrate")
+  assert workdirs.retraining(config, tmp_path)[1].seeds == (better,)
+  config.abc.min_exact_match = 1.0
+  with refuses("--config.abc.min_exact_match=0."):
+    calibrate.interpolating_models(config, run)
 
 
 def test_seed_without_a_line_is_dropped_by_name(
-  whole, tmp_path, capsys, monkeypatch
+  whole, interpolated, tmp_path, capsys, monkeypatch
 ):
   select_lines, calls = calibration.select_lines, []
 
@@ -300,10 +263,8 @@ def test_seed_without_a_line_is_dropped_by_name(
     return lines, selection
 
   monkeypatch.setattr(calibration, "select_lines", select_lines_of_second_seed)
-  config = files.saved_config(whole[0])
-  run = runs.make_run(config, whole[0] / "interpolate")
-  models = runs.load(run, "best")
-  calibrate.write_bias(config, models, tmp_path)
+  config, run = interpolated
+  calibrate.write_bias(config, runs.load(run, "best"), tmp_path)
   assert "seed 0: no head has a line; dropped" in capsys.readouterr().err
   arrays, meta = file.read(tmp_path / "bias.npz")
   assert meta["seeds"] == [1]
@@ -315,24 +276,12 @@ def test_seed_without_a_line_is_dropped_by_name(
   )
 
 
-def failing(config, tmp_path) -> str:
-  with pytest.raises(UsageError) as caught:
-    abc.run(config, tmp_path)
-  assert not workdirs.bias_path(tmp_path).exists()
-  (line,) = str(caught.value).splitlines()
-  return line
-
-
-def test_no_line_at_all_is_an_error(whole, tmp_path):
-  thresholds = ("calibration.kappa=90.0", "calibration.kappa_self=90.0")
-  line = failing(again(whole, tmp_path, *thresholds), tmp_path)
-  assert "calibration.kappa=90.0" in line and "best score" in line
-
-
-def test_no_seed_that_interpolates_is_an_error(whole, tmp_path):
-  config = again(whole, tmp_path, "abc.min_exact_match=1.0")
-  line = failing(config, tmp_path)
-  assert "--config.abc.min_exact_match=0." in line
+def test_no_line_at_all_is_an_error(interpolated, tmp_path):
+  config, run = interpolated
+  config.calibration.update(kappa=90.0, kappa_self=90.0)
+  with refuses("calibration.kappa=90.0", "best score"):
+    calibrate.write_bias(config, runs.load(run, "best"), tmp_path)
+  assert not list(tmp_path.iterdir())
 
 
 # Mistakes.

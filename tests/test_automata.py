@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import plain_tasks as plain
 import pytest
 from presets import states
@@ -46,27 +45,6 @@ def test_brackets_of_all_short_texts_are_nested_as_a_stack_says(brackets):
   for items in itertools.product(range(len(brackets)), repeat=length):
     text = "".join(brackets[item] for item in items)
     assert tracked(task, items) == nested(brackets, bound, text), text
-
-
-@pytest.mark.parametrize("group, order", (("S3", 6), ("S5", 120)))
-def test_products_are_those_of_a_group(group, order):
-  task = TASKS["permutations"](group=group)
-  (machine,) = table(task)["machines"]
-  product = np.array(machine["outputs"])
-  # The states of a machine are numbered as they are reached.
-  product = product[np.argsort([row[0] for row in machine["outputs"]])]
-  elements = np.arange(order)
-  assert (product[0] == elements).all() and (product[:, 0] == elements).all()
-  for row in (
-    *product,
-    *product.T,
-  ):
-    assert sorted(row) == list(elements)
-  a, b, c = np.random.default_rng(0).integers(0, order, (3, 500))
-  assert (product[product[a, b], c] == product[a, product[b, c]]).all()
-  assert (product != product.T).any()
-  words = [task.token_names[i] for i in (a[0], b[0], c[0])]
-  assert tracked(task, (a[0], b[0], c[0])) == plain.composed(words)
 
 
 @pytest.mark.parametrize("name", ("modular", "permutations", "dyck"))

@@ -378,14 +378,6 @@ def test_ends_of_operands_take_two_widths_to_tell_apart(kind):
       check_config(config, experiment)
 
 
-def test_outputs_at_no_fixed_place_have_no_lines():
-  fields = {"calibration.lengths": (1, 2)}
-  config = untrained.config("sort", "decoder_only", fields)
-  experiment = untrained.experiment("sort", "decoder_only", fields)
-  with refuses("task='sort'", "no lines"):
-    check_config(config, experiment)
-
-
 def test_heads_that_their_lines_do_not_describe_lose_them():
   # Heads by their strengths on three lines, of which the last is not kept.
   strength = np.array([[[0.3, 0.2, 0.5], [0.2, 0.2, 0.6], [0.9, 0.0, 0.0]]])

@@ -44,10 +44,8 @@ def test_states_of_mean_zero_give_the_same_logits(
   assert output < 1e-6 < means(params)[1]
   assert (embedding < 1e-6) == has_centered_embeddings
   batch = untrained.typed(experiment, "12+34", "907+8", "5+0")
-  logits, moved_logits = (
-    np.asarray(experiment.apply(x, {}, batch, "addition")[0])
-    for x in (params, moved)
-  )
+  apply = jax.jit(lambda x: experiment.apply(x, {}, batch, "addition")[0])
+  logits, moved_logits = (np.asarray(apply(x)) for x in (params, moved))
   assert np.abs(logits).max() > 1
   np.testing.assert_allclose(moved_logits, logits, atol=2e-4)
   types = jax.tree.map(lambda x: (x.shape, x.dtype), params)

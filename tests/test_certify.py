@@ -70,17 +70,9 @@ def test_a_wrong_model_has_its_shortest_inputs(tmp_path, monkeypatch, capsys):
   shortest = result["counterexamples"][0]
   assert f"the shortest: {shortest}" in result["verdict"]
   assert result["pruning"]["closed"] == []
-  model = broken(lengthgen_jax.load("modular").model)
-  right = lengthgen_jax.load("modular").predict(shortest)
-  assert model.answers([shortest]) != [right]
+  right = sum(map(int, shortest.split())) % 7
+  assert lengthgen_jax.load("modular").predict(shortest) != str(right)
   assert "wrong with all lines" in capsys.readouterr().err
-  first = len(result["counterexamples"])
-  config.certify.exhaustive = False
-  (tmp_path / "certificate.json").unlink()
-  certify.run(config, tmp_path)
-  other = certificate(tmp_path)
-  assert other["contexts"] < result["contexts"] and not other["complete"]
-  assert len(other["counterexamples"]) < first
 
 
 def test_what_cannot_be_proved_is_said_in_a_line(tmp_path, capsys):

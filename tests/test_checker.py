@@ -139,9 +139,7 @@ def check_changed(folder, task="parity", kind="encoder_decoder", change=None):
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-@pytest.mark.parametrize(
-  "task", ["copy", "reverse", "modular", "dyck", "permutations", "parity"]
-)
+@pytest.mark.parametrize("task", ["reverse", "dyck", "parity"])
 def test_what_is_right_by_construction_is_proved(tmp_path, task, kind):
   report = check_changed(tmp_path, task, kind)
   assert report["verdict"] == "proved", report
@@ -624,14 +622,17 @@ def test_lines_to_the_short_operand_of_a_grid():
 @pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize("name", checker.STATED.split())
 def test_the_tasks_are_the_programs(name, kind):
-  arrays, config, table = closed_model(name, kind)
-  form = len(arrays[EMBEDDING]), kind == "encoder_decoder"
-  assert checker.is_stated(checker.make_task(table, *form), config, *form)
+  config = untrained.config(name, kind)
+  experiment = untrained.build(config)
+  settings = json.loads(json.dumps(config.to_dict(), default=list))
+  form = experiment.model.config.vocab_size, kind == "encoder_decoder"
+  task = checker.make_task(table_of(experiment.task), *form)
+  assert checker.is_stated(task, settings, *form)
 
 
 # Draws of the hunt that are accepted. Together they have both families, grids,
 # segments, and positions that repeat.
-DRAWS = 20, 31, 5, 52, 53, 49
+DRAWS = 20, 31, 5, 53
 
 
 @pytest.mark.parametrize("number", DRAWS)

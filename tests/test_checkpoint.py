@@ -1,18 +1,13 @@
 """Checkpoints come back bit by bit, or are not used."""
 
-import shutil
-import threading
-
 import jax
 import jax.numpy as jnp
 import optax
-import orbax.checkpoint as ocp
 import pytest
 from command import contents, refuses
 from flax import struct
 from pytrees import leaf_bytes
 
-from lengthgen_jax.errors import machine_error
 from lengthgen_jax.training.checkpoint import Checkpoints
 
 
@@ -173,37 +168,3 @@ def test_a_step_that_is_missing_is_refused(two_steps, tmp_path):
   assert "eval.checkpoint=7" in refusal(empty, step=7)
   assert empty.restore(ABSTRACT) == (None, None)
   assert not empty.folder.exists()
-
-
-def test_half_written_checkpoints_never_show_and_are_removed(two_steps):
-  """A process that is killed while it writes leaves such a folder."""
-  left = two_steps.folder / "60.orbax-checkpoint-tmp"
-  shutil.copytree(two_steps.folder / "40", left)
-  assert Checkpoints(two_steps.folder, 2, (0,)).steps() == [20, 40]
-  assert left.is_dir()
-  store = open_store(two_steps.folder)
-  store.save(60, state_at(60))
-  store.close()
-  assert names(store) == ["40", "60"]
-  assert_restores(store, 60)
-
-
-def test_a_full_disk_leaves_the_last_checkpoints(two_steps, monkeypatch):
-  """The error of the write surfaces when the next step is saved."""
-
-  def fail(_):
-    if threading.current_thread() is threading.main_thread():
-      return
-    raise ValueError(
-      "RESOURCE_EXHAUSTED: Error writing x in OCDBT database: Failed to write"
-      " 9 bytes to file 4: No space left on device [os_error_code='28']"
-    )
-
-  store = open_store(two_steps.folder)
-  with monkeypatch.context() as patch:
-    patch.setattr(ocp.AsyncCheckpointer, "wait_until_finished", fail)
-    store.save(60, state_at(60))
-    with pytest.raises(ValueError, match="RESOURCE_EXHAUSTED") as caught:
-      store.save(80, state_at(80))
-  assert machine_error(caught.value).startswith("No space left on device: free")
-  assert {20, 40} <= set(Checkpoints(store.folder, 2, (0,)).steps())

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import pwd
 import subprocess
 import sys
 import types
@@ -27,6 +26,7 @@ from tiny import get_config
 import lengthgen_jax
 from lengthgen_jax import compilation, main
 from lengthgen_jax.config import build, default_config
+from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.pipelines import evaluate, workdir
 from lengthgen_jax.results import records
 
@@ -144,15 +144,6 @@ def test_the_config_of_both_stages_is_printed():
   assert "train.batch_size" not in second and "sort.alphabet" not in first
 
 
-def test_flags_may_stand_in_a_file(tmp_path):
-  path = tmp_path / "flags"
-  path.write_text(f"--model=parity\n--workdir={tmp_path}\n--mode=predict\n")
-  with command.parsed(f"--flagfile={path}") as (mode, config):
-    assert (mode, config.task) == ("predict", "parity")
-  done = inside(f"--flagfile={path}", text="1011\n")
-  assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
-
-
 def test_of_a_field_that_is_set_again_the_last_value_counts():
   words = [f"--config.{field}" for field in ("seeds=(0,)", "seeds=(1,)")]
   words += ["--config.eval.samples", "(8,)", "--config.eval.samples", "(9, 9)"]
@@ -184,6 +175,16 @@ def test_an_error_of_the_disk_is_one_line(monkeypatch):
   assert "No space left on device: free some" in line
 
 
+def test_a_stopped_command_has_the_exit_code_of_sigterm(monkeypatch):
+  def stop(*_):
+    raise Interrupted("stopped at step 40 of 60, saved")
+
+  monkeypatch.setattr(main, "mode_function", lambda mode: stop)
+  done = inside(TINY, "--workdir=run")
+  assert done.returncode == 143
+  assert "stopped at step 40 of 60, saved" in done.stderr.splitlines()[-1]
+
+
 def test_the_package_runs_as_a_module_where_few_signs_can_be_shown():
   env = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
   env["PYTHONCOERCECLOCALE"] = "0"  # standard output is of ASCII alone
@@ -192,11 +193,6 @@ def test_the_package_runs_as_a_module_where_few_signs_can_be_shown():
   assert done.returncode == 0, done.stderr
   lines = done.stdout.decode("ascii").splitlines()
   assert any("| addition |" in x and "| ? |" in x for x in lines)
-
-
-def test_mistake_leaves_the_process_with_one_line_too():
-  done = run(TINY, "--wrkdir=x")
-  assert "wrkdir" in refusal(done) and done.returncode == 2
 
 
 # Values that only the experiment can judge: of the tiny config, or of another.
@@ -317,28 +313,13 @@ def test_overrides_show_in_the_method_of_rows():
   assert method(vanilla, "--config.train.learning_rate=3e-2") == "vanilla"
 
 
-def without_home(patch):
-  """Makes a user of this process who has no home folder."""
-
-  def unknown(uid):
-    raise KeyError(uid)
-
-  patch.delenv("HOME")
-  patch.setattr(pwd, "getpwuid", unknown)
-
-
-def test_compiled_programs_are_kept_where_the_config_or_jax_says(
-  tmp_path, monkeypatch
-):
+def test_compiled_programs_are_kept_where_the_config_or_jax_says(tmp_path):
   name = "jax_compilation_cache_dir"
   before = jax.config.jax_compilation_cache_dir
   least = jax.config.jax_persistent_cache_min_compile_time_secs
   try:
     jax.config.update(name, None)
     compilation.set_cache("")
-    with monkeypatch.context() as patch:
-      without_home(patch)
-      compilation.set_cache("~/cache")
     assert jax.config.jax_compilation_cache_dir is None
     compilation.set_cache(str(tmp_path))
     folder = jax.config.jax_compilation_cache_dir

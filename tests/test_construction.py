@@ -233,7 +233,8 @@ def run(tmp_path_factory):
     "--config.eval.lengths=(12,)",
     "--config.eval.samples=(16,)",
     "--config.eval.test_sets=('uniform',)",
-    "--config.eval.precisions=(3,)",
+    "--config.eval.precisions=(2,)",
+    "--config.eval.free_running=False",
     "--config.train.batch_size=8",
     "--config.train.validation_samples=16",
   )

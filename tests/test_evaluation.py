@@ -16,7 +16,6 @@ import untrained
 
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config.build import build, make_scaffold
-from lengthgen_jax.evaluation import measures, trained
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.tasks import dataset
 
@@ -194,38 +193,3 @@ def test_where_the_future_may_show_outputs_are_decoded():
   assert np.array_equal(exact, np.arange(SAMPLES) % 2 == 1)
   assert np.array_equal(outputs(changed, token), tokens == target)
   assert token[np.asarray(changed.weight) == 0].all()
-
-
-class OnOneBatch:
-  """A model that is tested on the first samples of one batch."""
-
-  def __init__(self, model, batch):
-    self.model, self.batch = model, batch
-
-  def batches(self, test, samples=None):
-    self.samples = np.arange(SAMPLES - 4) if samples is None else samples
-    yield self.batch, len(self.samples)
-
-  def greedy(self, batch, stop):
-    return self.model.greedy(batch, stop)[self.samples]
-
-  def __getattr__(self, name):
-    return getattr(self.model, name)
-
-
-def test_rows_of_a_task_without_an_end_token():
-  """Of the examples that count: the last ones of a batch may fill it up."""
-  case = next(c for c in CASES if c.task == "sort")
-  target = decoded(make(case), examples(case)).copy()
-  target[::2, 1] = (target[::2, 1] + 1) % 8  # a token of V = 5 and three more
-  model = OnOneBatch(make(case), with_target(examples(case), target))
-  rows = {
-    row["metric"]: row
-    for row in measures.test_rows(
-      model, trained.EvalSpec("uniform", "uniform", (), 3, 20), True
-    )
-  }
-  assert set(rows) == {"em", "token", "position", "edit"}
-  assert (rows["em"]["correct"], rows["em"]["n"]) == (10, 20)
-  assert rows["position"]["by_position"][:2] == [1.0, 0.5]
-  assert rows["edit"]["value"] == 10 / 60

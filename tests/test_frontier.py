@@ -1,9 +1,7 @@
 """The longest length that is right, and hard inputs: asked for by a field."""
 
-import json
 from types import SimpleNamespace
 
-import command
 import numpy as np
 import pytest
 import untrained
@@ -13,7 +11,6 @@ from lengthgen_jax.config.build import build
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.pipelines import evaluate
-from lengthgen_jax.results import records
 
 
 class Planted:
@@ -92,34 +89,24 @@ def test_hopeless_lengths_are_given_up_early():
   assert all(n == 100 for *_, n in row["tried"])  # one batch of three
 
 
-def test_evaluation_writes_the_frontier_when_asked(
-  trained, no_figures, tmp_path
-):
-  """Of a half trained model it lies below the training length."""
-  for name in ("config.json", "checkpoints"):
-    (tmp_path / name).symlink_to(trained / name)
-  fields = ["--config.eval.frontier=5", "--config.eval.samples=(64,)"]
-  fields += ["--config.eval.memory_mb=64"]
-  fields += ["--config.eval.test_sets=('equal','nines')"]
-  done = command.inside(
-    command.TINY, f"--workdir={tmp_path}", "--mode=evaluate", *fields
+def test_evaluation_looks_for_the_frontier_when_asked(monkeypatch, capsys):
+  """Of every test set but 99…9+1, which is one input: no sample."""
+  config = untrained.config("addition")
+  config.eval.update(frontier=5, test_sets=("equal", "nines"))
+  searched = []
+  monkeypatch.setattr(
+    measures,
+    "frontier",
+    lambda model, test, rows: searched.append(test) or {"value": 2.0},
   )
-  assert done.returncode == 0, done.stderr
-  rows = [
-    row
-    for row in records.read_results(tmp_path / "results.jsonl")
-    if row["metric"] == "frontier"
-  ]
-  # 99…9+1 is one input: no sample.
-  assert [(r["seed"], r["test_set"]) for r in rows] == [
-    (0, "equal"),
-    (1, "equal"),
-  ]
-  for row in rows:
-    assert row["value"] < 2 and row["bound"] == 5 and row["length"] is None
-    assert all(length <= 5 for length, *_ in row["tried"])
-  json.dumps(rows)
-  assert "tried up to 5" in done.stderr
+  model = Model(build(config), {}, {})
+  rows = evaluate.frontiers(config, model, [], 60)
+  assert [(x["test_set"], x["length"]) for x in rows] == [("equal", None)]
+  (test,) = searched
+  assert (test.length, test.samples) == (5, config.eval.frontier_samples)
+  assert "up to 2 digits (tried up to 5)" in capsys.readouterr().err
+  config.eval.frontier = 0
+  assert not evaluate.frontiers(config, model, [], 60)
 
 
 def test_hard_inputs_are_tested_when_asked():

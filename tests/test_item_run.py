@@ -1,4 +1,4 @@
-"""A workdir of a decoder-only model of lists: tested, reported, asked."""
+"""A workdir of a decoder-only model of lists: tested and probed."""
 
 import pytest
 from command import changed, inside
@@ -73,15 +73,3 @@ def test_sorting_probes_have_rows_and_figures(sorting):
   names = {path.stem for path in (workdir / "figures/probes").iterdir()}
   tokens = {f"token_{name}" for name in ("before", "delimiter", "after")}
   assert names == {"index"} | tokens
-
-
-def test_every_line_of_items_has_an_answer_or_an_error(sorting):
-  workdir, _ = sorting
-  lines = "5 3\n9\n2 1 1 4 4 2 1 5 3\n"
-  predicted = inside("--mode=predict", f"--workdir={workdir}", text=lines)
-  first, second, third = predicted.stdout.splitlines()
-  for answer, num_items in ((first, 2), (third, 9)):
-    is_error = answer.startswith("error: the model wrote token ")
-    assert is_error or len(list(map(int, answer.split()))) == num_items
-  assert second.startswith("error: ") and "1 to 5" in second
-  assert predicted.returncode == 1

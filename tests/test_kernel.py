@@ -12,11 +12,9 @@ from plain_lines import INF, random_lines
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.kernel import (
   DenseBias,
-  SparseBias,
   attend,
 )
 from lengthgen_jax.attention.lines import WHOLE, of_seed
-from lengthgen_jax.attention.normalizers import masked_softmax
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.tasks.packing import KINDS
 
@@ -61,46 +59,6 @@ def test_attention_is_a_plain_softmax(scale):
   np.testing.assert_allclose(tau * plain["scores"], scores, rtol=1e-3)
 
 
-def closed_rows(form: str):
-  """A bias of heads 2, rows 3, keys 5 whose second row is closed."""
-  if form == "sparse":
-    values, index = normal(5, 1, 2, 3, 2), np.zeros((1, 2, 3, 2), np.int32)
-    index[..., 1] = 4
-    values[:, :, 1] = -INF
-    return SparseBias(jnp.array(values), jnp.array(index))
-  values = np.zeros((1, 2, 3, 5), np.float32)
-  values[:, :, 1] = -INF
-  return DenseBias(jnp.array(values))
-
-
-@pytest.mark.parametrize("form", ("dense", "sparse"))
-def test_a_row_with_nothing_open_has_zero_context_and_gradients(form):
-  arrays = normal(0, 1, 2, 3, 4), normal(1, 1, 2, 5, 4), normal(2, 1, 2, 5, 4)
-
-  def weighted(query, key, value, bias, weight_T):
-    out, acts = attend(query, key, value, bias, None, "highest")
-    direction = jnp.cos(jnp.arange(4.0))
-    return jnp.einsum("bhtk,t,k->", out, weight_T, direction), (out, acts)
-
-  # Gradients of floats alone: a sparse bias holds keys too.
-  bias = closed_rows(form)
-
-  @jax.jit
-  def gradients(arrays, values, weight_T):
-    loss = lambda q, k, v, values: weighted(
-      q, k, v, bias.replace(values=values), weight_T
-    )
-    return jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)(*arrays, values)
-
-  closed, (context, acts) = gradients(arrays, bias.values, np.eye(3)[1])
-  assert np.all(np.asarray(context)[:, :, 1] == 0)
-  assert np.all(np.asarray(acts["weights"])[:, :, 1] == 0)
-  assert np.all(np.asarray(context)[:, :, 0] != 0)
-  assert all(np.all(np.asarray(gradient) == 0) for gradient in closed)
-  for gradient in gradients(arrays, bias.values, np.ones(3))[0]:
-    assert np.all(np.isfinite(gradient)) and np.any(np.asarray(gradient) != 0)
-
-
 def test_bfloat16_keeps_float32_weights_and_scores():
   """The temperature multiplies float32 scores, not rounded ones."""
   query, key, value = (jnp.bfloat16(normal(i, 1, 2, 6, 16)) for i in range(3))
@@ -114,35 +72,6 @@ def test_bfloat16_keeps_float32_weights_and_scores():
   exact = [np.asarray(x, np.float64) for x in (query, key)]
   scores = 1.2345678 * np.einsum("bhtk,bhsk->bhts", *exact) / 4
   np.testing.assert_allclose(acts["scores"], scores, rtol=1e-4, atol=1e-5)
-
-
-def plain_softmax(logits):
-  """As JAX differentiates it; a row of -inf is told apart by hand."""
-  shut = jnp.all(logits == -INF, axis=-1, keepdims=True)
-  exp = jnp.exp(jnp.where(shut, 0.0, logits))
-  return jnp.where(shut, 0.0, exp / exp.sum(axis=-1, keepdims=True))
-
-
-def test_the_softmax_has_the_derivative_of_a_plain_one():
-  logits, change = normal(0, 3, 4, 6), normal(1, 3, 4, 6)
-  logits[normal(2, 3, 4, 6) > 0.5] = -INF
-  logits[1, 2] = -INF
-
-  @functools.partial(jax.jit, static_argnums=0)
-  def derivatives(softmax, logits, change):
-    forward = jax.jvp(softmax, (logits,), (change,))
-    back = jax.vjp(softmax, logits)[1](change)
-    return forward, back
-
-  expected = derivatives(plain_softmax, logits, change)
-  assert not np.any(np.isnan(jax.tree.leaves(expected)[0]))
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6),
-    derivatives(masked_softmax, logits, change),
-    expected,
-  )
-  large = masked_softmax(np.array([1e4, 1e4, -1e4, -INF], np.float32))
-  np.testing.assert_allclose(large, [0.5, 0.5, 0.0, 0.0])
 
 
 # Along lines.

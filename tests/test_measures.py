@@ -85,7 +85,7 @@ def test_memory_does_not_change_rows(model):
   assert sum(counts) == 64 and len(counts) > 2
   assert counts[-1] < counts[0]  # the last one is filled up
   assert [count for _, count in model.batches(large)] == [64]
-  assert rows_by_metric(model, small) == rows_by_metric(model, large)
+  assert measures.test_rows(model, small) == measures.test_rows(model, large)
 
 
 def test_lengths_up_to_62_share_one_compile(model):

@@ -12,6 +12,7 @@ from command import REPOSITORY, changed, refused
 from pytrees import max_difference
 from toy_runs import toy_run
 
+from lengthgen_jax import rng
 from lengthgen_jax.config import fields, files
 from lengthgen_jax.errors import machine_error
 from lengthgen_jax.pipelines import workdir
@@ -35,6 +36,10 @@ def four(run_on_four):
   env = os.environ | {
     "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {flag}",
     "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{tests}",
+    # What keys stand for, which the config alone is to decide.
+    "JAX_THREEFRY_PARTITIONABLE": "0",
+    "JAX_DEFAULT_PRNG_IMPL": "rbg",
+    "JAX_RANDOM_SEED_OFFSET": "1",
   }
   command = [sys.executable, tests / "four_devices.py", run_on_four]
   done = subprocess.run(command, env=env, capture_output=True, text=True)
@@ -53,6 +58,11 @@ def test_a_model_trained_on_four_devices_has_the_parameters_of_one(four):
   assert models["params"] < 1e-8
   assert models["losses"] < 1e-10
   assert models["lowered"] == ["cuda", "tpu", DEVICES]
+
+
+def test_the_environment_does_not_change_what_a_key_stands_for(four):
+  key = jax.random.split(rng.stream(3, "data"))[1]
+  assert four["bits"] == jax.random.bits(key, (3,)).tolist()
 
 
 def test_every_leaf_of_the_states_is_split_over_seeds(four):

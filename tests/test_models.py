@@ -45,9 +45,11 @@ def four_examples(kind: str, longest=None):
   return untrained.typed(experiment, *["12+34"] * 4, longest=longest)
 
 
-# Every encoding in one sequence, and one of each sort in the other family.
+# Encodings of each sort: added to inputs, turned, added to scores; that hang on
+# index, place, row or size.
 ENCODED = [
-  *(("decoder_only", positions) for positions in POSITIONS),
+  *(("decoder_only", x) for x in ("none", "rope", "fire", "randomized")),
+  *(("decoder_only", x) for x in ("learned", "abacus")),
   *(("encoder_decoder", x) for x in ("sinusoidal", "coordinates", "t5")),
 ]
 

@@ -1,46 +1,19 @@
 """Noise of training: drawn by number, so the same in any part of a batch."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
-from command import REPOSITORY
 
-from lengthgen_jax import rng
 from lengthgen_jax.config import build
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.dataset import Part
 from lengthgen_jax.training import loop, optimizer
 
 KEY = jax.random.key(0)
-
-
-def test_the_environment_does_not_change_what_a_key_stands_for():
-  code = """
-import jax
-from lengthgen_jax import rng
-print(jax.random.bits(jax.random.split(rng.stream(3, "data"))[1], (3,)))
-"""
-  env = {
-    "JAX_THREEFRY_PARTITIONABLE": "0",
-    "JAX_DEFAULT_PRNG_IMPL": "rbg",
-    "JAX_RANDOM_SEED_OFFSET": "1",
-  }
-  done = subprocess.run(
-    [sys.executable, "-c", code],
-    env=os.environ | env,
-    cwd=REPOSITORY,
-    capture_output=True,
-    encoding="utf-8",
-  )
-  key = jax.random.split(rng.stream(3, "data"))[1]
-  assert done.stdout.strip() == str(jax.random.bits(key, (3,))), done.stderr
 
 
 SHAPE = (8, 64)

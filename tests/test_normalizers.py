@@ -131,7 +131,7 @@ def test_gradients_are_finite_differences(name):
   direction = np.random.default_rng(1).normal(size=values.shape)
   with jax.enable_x64(True):
     loss = lambda x: (weights_of(config, x) * direction).sum(axis=1)
-    gradient = np.asarray(jax.grad(lambda x: loss(x).sum())(values))
+    gradient = np.asarray(jax.jit(jax.grad(lambda x: loss(x).sum()))(values))
     loss = jax.jit(loss)
     for k in range(values.shape[1]):
       change = step * np.eye(values.shape[1])[k]
@@ -168,8 +168,9 @@ def test_attention_along_lines_is_dense_attention(name):
     context, _ = attend(*arrays, bias, None, "highest", FORMS[name])
     return jnp.sin(context.astype(jnp.float32)).sum(), context
 
+  gradient = jax.jit(jax.grad(loss, has_aux=True))
   results = [
-    jax.grad(loss, has_aux=True)((query, key, value), bias)
+    gradient((query, key, value), bias)
     for bias in (DenseBias(dense), SparseBias(values, index))
   ]
   jax.tree.map(

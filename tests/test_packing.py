@@ -12,7 +12,14 @@ from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 from lengthgen_jax.tasks.items import ItemTask
 from lengthgen_jax.tasks.packing import KINDS
 
-every_form = pytest.mark.parametrize("form", FORMS)
+# Of every kind of prompt and of output: operands one after the other, side by
+# side and of one digit, one output, lists, parts of outputs that are given,
+# numbers in order of reading, queries, and grids of either form.
+FORM_NAMES = """
+addition addition-aligned multiply parity_classification multiply_long
+sort sort_successor sort_fill increment mqmtar automaton
+"""
+every_form = pytest.mark.parametrize("form", FORM_NAMES.split())
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 CHOSEN = [*range(7), 8, 20, 37, 77, COUNT - 1]  # of the examples
@@ -142,6 +149,3 @@ def test_a_batch_is_what_its_text_says(form, kind):
       check_places(batch.source_places, i, *expected["source_places"])
     else:
       assert batch[-3:] == (None, None, None)
-
-
-# What lines need of the coordinates.

@@ -17,7 +17,6 @@ from lengthgen_jax.errors import UsageError
 from lengthgen_jax.papers import archive, pages, runs
 from lengthgen_jax.papers.runs import DATA, SIZES
 from lengthgen_jax.pipelines import abc
-from lengthgen_jax.probes import tables as probe_tables
 from lengthgen_jax.results import figures, records
 
 DOCS = REPOSITORY / "docs" / "results"
@@ -101,16 +100,6 @@ def test_the_command_of_a_run_has_its_config(name):
     assert config.to_json_best_effort() == expected.to_json_best_effort()
 
 
-def test_tables_are_the_papers():
-  rows = runs.rows_of("abs", "cpu") + runs.rows_of("abc", "cpu")
-  papers = {(x.task, x.model): x.published for x in rows}
-  assert papers["N×1", "+w=1"] == {6: 100, 10: 6.0, 15: 0.19, 20: 0, 60: 0}
-  assert papers["addition", "ABC"] == {6: 100, 10: 100, 20: 99.9, 60: 99.8}
-  shown = [run for table in DATA["readme"] for _, _, run, *_ in table["rows"]]
-  shown += [run for _, _, run in DATA["extrapolation"]["ours"]]
-  assert {*shown} <= {*RUNS}
-
-
 # The archive.
 
 HEADER = {
@@ -156,7 +145,10 @@ def test_archived_rows_of_another_version_are_one_line(header, group, tmp_path):
   assert "\n" not in str(error.value) and str(path) in str(error.value)
 
 
-def test_rows_are_compared_to_the_bit_where_no_code_has_changed(clone, tables):
+def test_rows_are_compared_to_the_bit_where_no_code_has_changed(
+  clone, tables, monkeypatch
+):
+  monkeypatch.setattr(tables, "device_kind", lambda: "cpu")
   assert origin.commit() == "unknown"
   first = clone()
   header = tables.current_origin()
@@ -281,6 +273,7 @@ def test_a_failed_run_leaves_the_others(tables, monkeypatch, capfd, tmp_path):
 def test_a_table_is_filled_archived_skipped_and_checked(
   tables, clone, trained, tmp_path, capsys, monkeypatch
 ):
+  """Runs are copies of one that was trained."""
   clone()
   name, figure = "addition-window_cpi", "figures/addition_em_by_length.png"
   config = f"{REPOSITORY}/tests/tiny.py:addition,window_cpi"
@@ -291,8 +284,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
     "rows": [["addition", "+w=1", config, {"published": {"6": 100}}]],
     "figures": [["drawn", name, figure], ["not", name, "figures/none.png"]],
   }
-  probes = {"probe.only": ["intact"], "probe.samples": 32}
-  probes["probe.figures"] = ["by_length"]
+  probes = {"probe.only": ["intact"]}
   both = {"tiny": tiny, "probed": tiny | {"probes": probes}}
   rule = {
     "runs": "",
@@ -301,14 +293,20 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   monkeypatch.setitem(DATA, "tables", both)
   monkeypatch.setitem(DATA, "tests", [rule])
 
+  nowhere = dict.fromkeys(("part", "layer", "head", "line"))
+  intact = [row(64, metric="intact", seed=s) | nowhere for s in (0, 1)]
+
   def run_jobs(jobs, slots=(), folder=None):
     for workdir, commands in jobs:
-      if not workdir.exists():  # there is nothing left to train
+      if not workdir.exists():
         shutil.copytree(trained, workdir)
-      codes = [command.inside(*words).returncode for words in commands]
-      yield workdir, max(codes), 1.0
+      if "--mode=probe" in commands[-1]:
+        assert "--config.probe.only=('intact',)" in commands[-1]
+        records.write(workdir / "probes.jsonl", intact)
+      yield workdir, 0, 1.0
 
   monkeypatch.setattr(tables.sweep, "run_jobs", run_jobs)
+  monkeypatch.setattr(tables, "device_kind", lambda: "cpu")
   results = tmp_path / "docs"
   folders = [f"--root={tmp_path / 'runs'}", f"--results={results}"]
 
@@ -326,16 +324,13 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   values = dict.fromkeys(f"{100 * one['value']:.1f}" for one in rows)
   assert f"| {', '.join(values)} [" in page and "![not]" not in page
   assert f"![drawn](figures/{name}/addition_em_by_length.png)" in page
-  monkeypatch.setattr(figures, "draw", lambda *_: [])  # they are there
-  # A table that looks inside asks for the probes, too.
-  assert f"{name}: has no probes" in output("probed")
+  assert "1 of 1" in output("probed")
   kept = archive.read_run(results / "rows" / f"{name}.jsonl")
   assert kept.header == header
   assert [x for x in kept.rows if not archive.is_probe(x)] == rows
-  intact = records.of_metric(kept.rows, "intact")
-  _, _, cell = probe_tables.comparison_table({"ours": intact}).iloc[0]
-  assert cell.startswith(f"{50 * sum(x['value'] for x in intact):.1f}")
-  assert cell in (results / "probed.md").read_text()
+  probed = [x for x in kept.rows if archive.is_probe(x)]
+  assert [x["value"] for x in probed] == [0.64, 0.64]
+  assert "64.0" in (results / "probed.md").read_text()
   # Again there is nothing to do; after a change of the config there is.
   assert "runs to make: 0" in output("tiny")
   with monkeypatch.context() as patch:

@@ -101,32 +101,6 @@ def test_page_and_text_show_the_same_cells(root):
   assert "55.0 (worst 12.0) [7.1]" in text and "2 of 3 ∀" in text
 
 
-def test_what_the_script_of_the_page_reads_is_in_the_rows(root):
-  """It filters by the name of a section and the texts of a row, and sorts by
-  the first text of a cell; a cell's title names its seeds and samples."""
-  page, shown = (root / "report.html").read_text(), {}
-  (section,) = re.findall(r'<section id="addition">(.*?)</section>', page, re.S)
-  for table in section.split("<table>")[1:]:
-    headings = re.findall(r"<th tabindex[^>]*>(.*?)</th>", table)
-    for line in re.findall(r"<tr>(<th>.*?)</tr>", table):
-      cells = re.findall(r'<t[dh](?: title="(.*?)")?>(.*?)</t[dh]>', line)
-      cells = dict(zip(headings, cells, strict=True))
-      run, test_set = (html.unescape(cells[x][1]) for x in ("run", "test set"))
-      for name in filter(str.isdigit, headings):
-        title, text = cells[name]
-        if title:
-          first = re.split("[<,]", text)[0]
-          shown[run, test_set, int(name), title] = float(first)
-  expected = {}
-  for (run, test_set, metric, length), values in values_by_place().items():
-    if metric != "frontier":
-      percent = [100 * values[seed] for seed in sorted(values)]
-      title = " ".join(f"{x:.1f}" for x in percent) + "; n=100"
-      first = statistics.median(percent) if len(percent) > 2 else percent[0]
-      expected[run, test_set, length, title] = pytest.approx(first)
-  assert shown == expected
-
-
 def test_missing_seeds_and_lengths_are_listed(root):
   page, text = ((root / f"report.{x}").read_text() for x in ("html", "md"))
   gaps = [

@@ -142,7 +142,7 @@ def test_a_row_that_does_not_see_enough_has_lookalikes():
 def test_products_have_the_contexts_that_they_are_made_for():
   search, rng = search_of("multiply_long"), np.random.default_rng(0)
   found = 0
-  for nodes, rows in [*search.fields.items()][::2]:
+  for nodes, rows in [*search.fields.items()][::6]:
     plan = rows[0][2][-1]
     codes = rng.permutation(next(search.contexts.batches([plan])))[:2]
     for as_in_training in (False, True):

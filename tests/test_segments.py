@@ -1,5 +1,6 @@
 """The segment embedding: every input has the vector of its token's segment."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -27,7 +28,8 @@ def test_every_input_gets_its_tokens_segment_vector(kind):
   vectors = np.asarray(params["segment_embedder"]["embedding"])
   words = np.asarray(params["token_embedder"]["embedding"])
   assert vectors.shape == (3, 16)
-  _, acts = experiment.apply(params, {}, batch, "addition")
+  apply = jax.jit(lambda x: experiment.apply(x, {}, batch, "addition"))
+  _, acts = apply(params)
   stacks = [(acts["inputs"], batch.inputs, INPUT_SEGMENTS[kind])]
   if kind == "encoder_decoder":
     stacks.append((acts["source"], batch.source, SOURCE_SEGMENTS))

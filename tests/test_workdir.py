@@ -82,46 +82,31 @@ def test_pipeline_in_a_workdir_of_one_training_is_refused(tmp_path):
   assert not (tmp_path / "interpolate").exists()
 
 
-def test_evaluation_fields_may_differ(trained, no_figures, tmp_path):
-  workdir = tmp_path / "run"
-  shutil.copytree(trained, workdir)
-  before = records.read(workdir / "results.jsonl")
-  config = (workdir / "config.json").read_text()
-  done = inside(
-    f"--workdir={workdir}",
-    "--mode=evaluate",
-    "--config.eval.lengths=(1,)",
-    "--config.eval.checkpoint=best",
-  )
-  assert done.returncode == 0, done.stderr
-  after = records.read(workdir / "results.jsonl")
-  assert after[: len(before)] == before
-  new = after[len(before) :]
-  assert {(row["length"], row["checkpoint"]) for row in new} == {(1, "best")}
-  assert {row["config_hash"] for row in after} == {before[0]["config_hash"]}
-  assert (workdir / "config.json").read_text() == config
-  assert json.loads(config)["eval"]["lengths"] == [2]
-
-
-def test_fewer_samples_replace_rows_only_if_asked(
+def test_evaluation_fields_may_differ_and_fewer_samples_replace_if_asked(
   trained, no_figures, tmp_path
 ):
   workdir = tmp_path / "run"
   shutil.copytree(trained, workdir)
   before = records.read(workdir / "results.jsonl")
+  config = (workdir / "config.json").read_text()
   arguments = (
     *(f"--workdir={workdir}", "--mode=evaluate"),
     "--config.eval.samples=(8,)",
+    "--config.eval.test_sets=('equal','unequal')",
   )
   done = inside(*arguments)
   (line,) = [line for line in done.stderr.splitlines() if ": kept " in line]
   assert f"kept {len(before)} earlier rows of more samples" in line
-  assert records.read(workdir / "results.jsonl") == before
-  assert tables.run_table(before) in done.stdout  # what the file has
+  after = records.read(workdir / "results.jsonl")
+  assert [row for row in after if row["test_set"] == "equal"] == before
+  assert {row["test_set"] for row in after} == {"equal", "unequal"}
+  assert tables.run_table(after) in done.stdout  # what the file has
   done = inside(*arguments, "--config.eval.replace=True")
   after = records.read(workdir / "results.jsonl")
   assert ": kept " not in done.stderr and {row["n"] for row in after} == {8, 40}
   assert {row["config_hash"] for row in after} == {before[0]["config_hash"]}
+  assert (workdir / "config.json").read_text() == config
+  assert json.loads(config)["eval"]["samples"] == [64]
 
 
 # The lock of a workdir.
