@@ -17,10 +17,11 @@ import untrained
 from pytrees import max_difference
 from toy_runs import toy_run
 
+from lengthgen_jax import sections
 from lengthgen_jax.config import build
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import attention_statistics
-from lengthgen_jax.training import loop, mesh, optimizer
+from lengthgen_jax.training import loop, mesh
 from lengthgen_jax.training.loop import TrainSpec
 
 SEEDS = np.arange(4, dtype=np.int32)
@@ -81,7 +82,7 @@ def models() -> dict:
   jax.config.update("jax_enable_x64", True)
   experiment, report, ends, losses = build.build(config), {}, [], []
   scaffold = build.make_scaffold(config, experiment)
-  spec = TrainSpec(experiment, optimizer.TrainConfig(**config.train))
+  spec = TrainSpec(experiment, sections.Train(**config.train))
   start = loop.init_seeds(spec, SEEDS)
   for shape in ((1, 1), (2, 2)):
     device_mesh = mesh.make(shape, SEEDS, config.train.batch_size)

@@ -29,7 +29,7 @@ import presets
 import untrained
 from pytrees import one
 
-from lengthgen_jax import rng
+from lengthgen_jax import rng, sections
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.calibration import (
   MeanAttention,
@@ -39,7 +39,7 @@ from lengthgen_jax.attention.calibration import (
 from lengthgen_jax.config import build
 from lengthgen_jax.config.fields import retrain_config
 from lengthgen_jax.pipelines import attention_statistics, train
-from lengthgen_jax.training import loop, optimizer
+from lengthgen_jax.training import loop
 
 TABLE = pathlib.Path(__file__).with_name("golden.json")
 STEPS = 4  # of training
@@ -157,7 +157,7 @@ def prepared(config) -> loop.Run:
   scaffold = build.make_scaffold(config, experiment)
   return loop.Run(
     experiment=experiment,
-    train=optimizer.TrainConfig(**config.train),
+    train=sections.Train(**config.train),
     seeds=tuple(config.seeds),
     scaffold=scaffold,
     folder=pathlib.Path("nowhere"),

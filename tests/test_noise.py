@@ -12,11 +12,11 @@ import pytest
 import untrained
 from command import REPOSITORY
 
-from lengthgen_jax import rng
+from lengthgen_jax import rng, sections
 from lengthgen_jax.config import build
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.dataset import Part
-from lengthgen_jax.training import loop, optimizer
+from lengthgen_jax.training import loop
 
 KEY = jax.random.key(0)
 
@@ -24,7 +24,7 @@ KEY = jax.random.key(0)
 def test_the_environment_does_not_change_what_a_key_stands_for():
   code = """
 import jax
-from lengthgen_jax import rng
+from lengthgen_jax import rng, sections
 print(jax.random.bits(jax.random.split(rng.stream(3, "data"))[1], (3,)))
 """
   env = {
@@ -119,7 +119,7 @@ FAMILIES = {
 def spec_of(task, fields=()):
   kind, family_fields = FAMILIES[task]
   config = untrained.config(task, kind, family_fields | dict(fields))
-  train = optimizer.TrainConfig(**config.train)
+  train = sections.Train(**config.train)
   return loop.TrainSpec(build.build(config), train)
 
 

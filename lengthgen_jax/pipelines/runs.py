@@ -7,17 +7,16 @@ import pathlib
 import sys
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from lengthgen_jax import hosts
+from lengthgen_jax import hosts, sections
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines.training_probes import make_watcher
-from lengthgen_jax.training import loop, mesh, optimizer
+from lengthgen_jax.training import loop, mesh
 
 TRAINING_INPUTS = "inputs.json"  # of a round of finetuning, by seed
 
@@ -45,7 +44,7 @@ def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
   _check_scaffold(experiment, scaffold, config.eval)
   return loop.Run(
     experiment=experiment,
-    train=optimizer.TrainConfig(**config.train),
+    train=sections.Train(**config.train),
     seeds=tuple(config.seeds),
     scaffold=scaffold,
     folder=folder,
@@ -101,45 +100,34 @@ def finetuning_run(
   """
   text = (folder / TRAINING_INPUTS).read_text(encoding="utf-8")
   inputs = {int(seed): texts for seed, texts in json.loads(text).items()}
-  seeds, texts = tuple(inputs), []
-  for of_seed in inputs.values():
-    failing, thin = of_seed["failing"], of_seed["thin"]
+  seeds, counterexamples = tuple(inputs), []
+  for seed, texts in inputs.items():
+    failing, thin = texts["failing"], texts["thin"]
     # Those that fail are repeated, so that they are about as many as those with
     # thin margins.
     repeats = max(len(thin) // max(len(failing), 1), 1)
-    texts.append(failing * repeats + thin)
-  counts, task = list(map(len, texts)), run.experiment.task
-  # There is one bucket at most (finetune.check_config).
-  longest = int(np.max(run.experiment.data[0].bound(0)))
-  shape = len(seeds), max(counts), task.operands
-  lengths = np.zeros(shape, np.int32)
-  items = np.zeros((*shape, longest), np.int32)
-  for r, of_seed in enumerate(texts):
-    for i, text in enumerate(of_seed):
-      parsed, lengths[r, i] = task.parse(text)
-      items[r, i, :, : np.shape(parsed)[-1]] = parsed
+    counterexamples += [(seed, text) for text in failing * repeats + thin]
+  data, *hints = run.experiment.data
+  data = dataclasses.replace(
+    data, counterexamples=tuple(counterexamples), share=section.share
+  )
   number = int(folder.name.partition("_")[2])
   learning_rate = section.learning_rate * section.rate_decay ** (number - 1)
   indices = [run.seeds.index(seed) for seed in seeds]
   return dataclasses.replace(
     run,
+    experiment=dataclasses.replace(run.experiment, data=(data, *hints)),
     seeds=seeds,
     scaffold=jax.tree.map(
       lambda x: x[indices] if len(x) > 1 else x, run.scaffold
     ),
     folder=folder,
-    replay={
-      "items": items,
-      "lengths": lengths,
-      "count": np.array(counts, np.int32),
-    },
     train=dataclasses.replace(
       run.train,
       steps=section.steps,
       learning_rate=learning_rate,
       adam_learning_rate=run.train.adam_learning_rate
       * (learning_rate / run.train.learning_rate),
-      replay_share=section.share,
       warmup_steps=min(20, section.steps),
       restarts=0,
       target_exact_match=2.0,  # never reached, so that all steps are taken

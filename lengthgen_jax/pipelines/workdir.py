@@ -306,7 +306,10 @@ def after_round(stage: Stage, run: loop.Run) -> Stage:
     if model.stopped_at >= 0:  # this round diverged
       stopped_at = before.step + model.stopped_at
     models[model.seed] = dataclasses.replace(
-      model, step=before.step + model.step, stopped_at=stopped_at
+      model,
+      experiment=before.experiment,  # without the round's counterexamples
+      step=before.step + model.step,
+      stopped_at=stopped_at,
     )
   config = copy.deepcopy(stage.config)
   config.method = f"{config.method.removesuffix('+finetune')}+finetune"
