@@ -19,8 +19,8 @@ from toy_runs import toy_run
 
 from lengthgen_jax import sections
 from lengthgen_jax.config import build
+from lengthgen_jax.evaluation import mean_attention
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import attention_statistics
 from lengthgen_jax.training import loop, mesh
 from lengthgen_jax.training.loop import TrainSpec
 
@@ -90,7 +90,7 @@ def models() -> dict:
     sharded = device_mesh.shard_seeds(start)
     args = sharded.params, sharded.opt_state, SEEDS, start.step
     rounds = np.full(4, STEPS, np.int32), np.ones(4, np.int32)
-    args = *args, *rounds, scaffold, None
+    args = *args, *rounds, scaffold
     train = loop.over_seeds(loop.train_chunk, spec)
     *states, metrics = train(args)
     ends.append(states[0])
@@ -119,9 +119,7 @@ def tests(on_one: Model, on_all: Model) -> dict:
   correct = hits[0][0] | (np.arange(13) % 2)[:, None]  # half of them count
   solved = batch._replace(weight=jnp.where(correct, 0.0, batch.weight))
   args = experiment, "weights", on_one.params, {}, solved, False
-  sums = [
-    attention_statistics._sums(model.mesh, *args) for model in (on_one, on_all)
-  ]
+  sums = [mean_attention._sums(model.mesh, *args) for model in (on_one, on_all)]
   return {
     "hits": max_difference(*hits),
     "correct": float(hits[0][0].mean()),

@@ -38,7 +38,8 @@ from lengthgen_jax.attention.calibration import (
 )
 from lengthgen_jax.config import build
 from lengthgen_jax.config.fields import retrain_config
-from lengthgen_jax.pipelines import attention_statistics, train
+from lengthgen_jax.evaluation import mean_attention
+from lengthgen_jax.pipelines import train
 from lengthgen_jax.training import loop
 
 TABLE = pathlib.Path(__file__).with_name("golden.json")
@@ -219,12 +220,12 @@ def of_calibrated(preset: str) -> dict:
   config = configured(preset, {})
   run = prepared(config)
   experiment, section = run.experiment, config.calibration
-  condition = attention_statistics.conditions(section.lengths, experiment)[0]
-  batch = attention_statistics.sample_batch(
+  condition = mean_attention.conditions(section.lengths, experiment)[0]
+  batch = mean_attention.sample_batch(
     experiment, 0, condition, condition.width, 0, EXAMPLES
   )
   bias, scores = {}, {}
-  for site in attention_statistics.sites(experiment):
+  for site in mean_attention.sites(experiment):
     where = [planted(experiment, batch, site)], site
     tested_lines, selection = select_lines(section, experiment.task, *where)
     bias[site] = compact(tested_lines, [selection], "each", section.empty_heads)

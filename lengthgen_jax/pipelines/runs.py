@@ -5,17 +5,20 @@ import itertools
 import json
 import pathlib
 import sys
+from collections.abc import Callable
 
 import jax
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from lengthgen_jax import hosts, sections
+from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config import build
-from lengthgen_jax.errors import UsageError
+from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines.training_probes import make_watcher
+from lengthgen_jax.probes.activations import observations
+from lengthgen_jax.probes.registry import PROBES, measure, select
 from lengthgen_jax.training import loop, mesh
 
 TRAINING_INPUTS = "inputs.json"  # of a round of finetuning, by seed
@@ -32,11 +35,7 @@ def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
 
   Args:
     config: a whole config.
-    folder: where the checkpoints and logs of the run are or will be.
-
-  Raises:
-    UsageError: a field is not valid, or the bias does not fit the model.
-  """
+    folder: where the checkpoints and logs of the run are or will be."""
   if "float64" in (config.model.dtype, config.retrain.model.get("dtype")):
     jax.config.update("jax_enable_x64", True)  # for all stages of the process
   experiment = build.build(config)
@@ -52,7 +51,7 @@ def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
     keep=config.checkpoint.keep,
     report=print_note,
     sparse_plan=experiment.sparse_training_plan(scaffold),
-    watch=make_watcher(config.probe, config.calibration, experiment, scaffold),
+    watch=make_watcher(config, experiment, scaffold),
     watch_every=config.probe.every,
     mesh=mesh.make(config.mesh, config.seeds, config.train.batch_size),
   )
@@ -84,6 +83,48 @@ def _check_scaffold(
     for _, arguments in task.variants(test_set, section, length):
       width = experiment.test_width(length, arguments)
       experiment.check_scaffold(width, scaffold)
+
+
+def make_watcher(
+  config: ConfigDict, experiment: Experiment, scaffold: dict
+) -> Callable[[loop.Run, loop.TrainState], list[dict]] | None:
+  """Returns the function that probes a run while it trains, of the run and the
+  states [R, ...] of its seeds: it returns rows of watched.jsonl, one for each
+  seed and each `Mean` of a probe. None if probe.every is 0."""
+  section = config.probe
+  if not section.every:
+    return None
+  watched = {name: probe for name, probe in PROBES.items() if probe.watched}
+  untrained = trained.Model(experiment, of_seed(scaffold, 0), {})
+  probes = select((), untrained, "", watched)
+  requirements = {probe.requires.text for probe in watched.values()}
+  check(
+    probes,
+    f"probe.every={section.every}: probes during training are for"
+    f" {' and for '.join(sorted(requirements))} alone; choose probe.every=0",
+  )
+
+  def watch(run: loop.Run, states: loop.TrainState) -> list[dict]:
+    rows = []
+    # With the current parameters, not those that were best in validation.
+    models = trained.models(run, states, checkpoint="last")
+    for step, model in zip(states.step.tolist(), models, strict=True):
+      batches = observations(
+        model,
+        experiment.train_length,
+        section.samples,
+        calibration=config.calibration,
+      )
+      for name, means in measure(probes, batches).items():
+        rows += [
+          {"step": step, "seed": model.seed, "metric": name}
+          | {"part": mean.part, "layer": mean.layer, "head": mean.head}
+          | {"line": mean.line, "value": mean.value, "n": int(mean.count)}
+          for mean in means.values()
+        ]
+    return rows
+
+  return watch
 
 
 def finetuning_run(
@@ -136,14 +177,14 @@ def finetuning_run(
   )
 
 
+def initial(run: loop.Run, models: list[trained.Model]) -> list[dict]:
+  """Returns the parameters that the seeds of a run start from, of models of
+  these seeds."""
+  params = {model.seed: model.params for model in models}
+  return [params[seed] for seed in run.seeds]
+
+
 def load(run: loop.Run, checkpoint: str) -> list[trained.Model]:
-  """Returns the models of a trained run, one of each seed.
-
-  Args:
-    run: the run.
-    checkpoint: "last", "best" or the number of a step.
-
-  Raises:
-    UsageError: there is no such checkpoint.
-  """
+  """Returns the models of a trained run, one of each seed; the checkpoint is
+  "last", "best" or the number of a step."""
   return trained.models(run, loop.load(run, checkpoint), checkpoint)
