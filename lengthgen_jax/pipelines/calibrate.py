@@ -14,7 +14,7 @@ from lengthgen_jax.attention.lines import Lines
 from lengthgen_jax.config import fields
 from lengthgen_jax.drawing import save
 from lengthgen_jax.errors import check
-from lengthgen_jax.evaluation import mean_attention
+from lengthgen_jax.evaluation import mean_attention, trained
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.pipelines import runs, workdir
@@ -32,9 +32,9 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
     f"--workdir={folder}: --mode=abc calibrates by itself; name a workdir of"
     " --mode=train",
   )
-  trained_run = runs.make_run(config, folder)
-  check_config(config, trained_run.experiment)
-  models = interpolating_models(config, trained_run)
+  training_run = runs.make_run(config, folder)
+  check_config(config, training_run.experiment)
+  models = interpolating_models(config, training_run)
   write_bias(config, models, folder / "calibrate")
   print(f"bias: {workdir.bias_path(folder)}")
   return 0
@@ -91,25 +91,24 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
 
   They have the parameters of that best validation. Seeds whose training
   diverged are left out; a note is printed for every seed that is."""
-  models = runs.load(run, "best")
+  models, interpolating = runs.load(run, "best"), []
   threshold = config.abc.min_exact_match
-  sound = [model for model in models if not model.diverged]
-  interpolating = [model for model in sound if model.em >= threshold]
   for model in models:
-    if model not in interpolating:
-      reason = "diverged" if model.diverged else "did not interpolate"
-      runs.print_note(
-        f"seed {model.seed} {reason} (EM {100 * model.em:.1f} %,"
-        f" abc.min_exact_match={threshold}); dropped"
-      )
-  check(sound, "all seeds diverged: lower train.learning_rate")
-  best_exact_match = max(model.em for model in sound)
+    if model.em >= threshold and not model.diverged:
+      interpolating.append(model)
+      continue
+    reason = "diverged" if model.diverged else "did not interpolate"
+    runs.print_note(
+      f"seed {model.seed} {reason} (EM {100 * model.em:.1f} %,"
+      f" abc.min_exact_match={threshold}); dropped"
+    )
+  best = trained.best(models)
+  check(not best.diverged, "all seeds diverged: lower train.learning_rate")
   check(
     interpolating,
-    "no seed interpolated: the best validation EM is"
-    f" {100 * best_exact_match:.1f} %, below abc.min_exact_match={threshold};"
-    " train longer, or lower it with"
-    f" --config.abc.min_exact_match={max(best_exact_match - 0.005, 0.0):.3f}",
+    f"no seed interpolated: the best validation EM is {100 * best.em:.1f} %,"
+    f" below abc.min_exact_match={threshold}; train longer, or lower it with"
+    f" --config.abc.min_exact_match={max(best.em - 0.005, 0.0):.3f}",
   )
   return interpolating
 
@@ -165,17 +164,15 @@ def write_bias(
     f" (the best score is {max(best_scores):.2f}, lines that other fields of"
     " calibration rule out included); lower it, or train longer",
   )
-  num_layers, retrained_layers = (
-    stage.model.num_decoder_layers
-    for stage in (config, fields.retrain_config(config, config.seeds, None))
-  )
+  retrained = fields.retrain_config(config, config.seeds, None).model
+  more_layers = retrained.num_decoder_layers - config.model.num_decoder_layers
   bias = {
     site: calibration.compact(
       lines,
       [selections[site] for selections in selections_by_seed.values()],
       section.layers,
       section.empty_heads,
-      further_layers=max(retrained_layers - num_layers, 0),
+      further_layers=max(more_layers, 0),
     )
     for site, lines in candidates.items()
   }
