@@ -183,14 +183,15 @@ class Experiment:
     part: dataset.Part,
     width_index: jax.Array | int = 0,
     held_out: bool = False,
+    seed: jax.Array | int | None = None,
   ) -> packing.Batch:
     """Draws a batch of a head's task: one part of a gradient step, or of a
-    validation if `held_out`. `width_index` counts modulo the number of widths.
-    """
+    validation if `held_out`. `width_index` counts modulo the number of widths;
+    of `seed` see `Dataset.sample`."""
     index = self.output_heads.index(head)
     key = jax.random.fold_in(jax.random.fold_in(key, index), part.bucket)
     return self.data[index].sample(
-      key, part.count, part.bucket, width_index, held_out
+      key, part.count, part.bucket, width_index, held_out, seed
     )
 
   def test_batch(

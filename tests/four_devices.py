@@ -17,11 +17,11 @@ import untrained
 from pytrees import max_difference
 from toy_runs import toy_run
 
-from lengthgen_jax import rng
+from lengthgen_jax import rng, sections
 from lengthgen_jax.config import build
+from lengthgen_jax.evaluation import mean_attention
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import attention_statistics
-from lengthgen_jax.training import loop, mesh, optimizer
+from lengthgen_jax.training import loop, mesh
 from lengthgen_jax.training.loop import TrainSpec
 
 SEEDS = np.arange(4, dtype=np.int32)
@@ -82,7 +82,7 @@ def models() -> dict:
   jax.config.update("jax_enable_x64", True)
   experiment, report, ends, losses = build.build(config), {}, [], []
   scaffold = build.make_scaffold(config, experiment)
-  spec = TrainSpec(experiment, optimizer.TrainConfig(**config.train))
+  spec = TrainSpec(experiment, sections.Train(**config.train))
   start = loop.init_seeds(spec, SEEDS)
   for shape in ((1, 1), (2, 2)):
     device_mesh = mesh.make(shape, SEEDS, config.train.batch_size)
@@ -90,7 +90,7 @@ def models() -> dict:
     sharded = device_mesh.shard_seeds(start)
     args = sharded.params, sharded.opt_state, SEEDS, start.step
     rounds = np.full(4, STEPS, np.int32), np.ones(4, np.int32)
-    args = *args, *rounds, scaffold, None
+    args = *args, *rounds, scaffold
     train = loop.over_seeds(loop.train_chunk, spec)
     *states, metrics = train(args)
     ends.append(states[0])
@@ -119,9 +119,7 @@ def tests(on_one: Model, on_all: Model) -> dict:
   correct = hits[0][0] | (np.arange(13) % 2)[:, None]  # half of them count
   solved = batch._replace(weight=jnp.where(correct, 0.0, batch.weight))
   args = experiment, "weights", on_one.params, {}, solved, False
-  sums = [
-    attention_statistics._sums(model.mesh, *args) for model in (on_one, on_all)
-  ]
+  sums = [mean_attention._sums(model.mesh, *args) for model in (on_one, on_all)]
   return {
     "hits": max_difference(*hits),
     "correct": float(hits[0][0].mean()),

@@ -29,7 +29,7 @@ import presets
 import untrained
 from pytrees import one
 
-from lengthgen_jax import rng
+from lengthgen_jax import rng, sections
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.calibration import (
   MeanAttention,
@@ -38,8 +38,9 @@ from lengthgen_jax.attention.calibration import (
 )
 from lengthgen_jax.config import build
 from lengthgen_jax.config.fields import retrain_config
-from lengthgen_jax.pipelines import attention_statistics, train
-from lengthgen_jax.training import loop, optimizer
+from lengthgen_jax.evaluation import mean_attention
+from lengthgen_jax.pipelines import train
+from lengthgen_jax.training import loop
 
 TABLE = pathlib.Path(__file__).with_name("golden.json")
 STEPS = 4  # of training
@@ -157,7 +158,7 @@ def prepared(config) -> loop.Run:
   scaffold = build.make_scaffold(config, experiment)
   return loop.Run(
     experiment=experiment,
-    train=optimizer.TrainConfig(**config.train),
+    train=sections.Train(**config.train),
     seeds=tuple(config.seeds),
     scaffold=scaffold,
     folder=pathlib.Path("nowhere"),
@@ -219,12 +220,12 @@ def of_calibrated(preset: str) -> dict:
   config = configured(preset, {})
   run = prepared(config)
   experiment, section = run.experiment, config.calibration
-  condition = attention_statistics.conditions(section.lengths, experiment)[0]
-  batch = attention_statistics.sample_batch(
+  condition = mean_attention.conditions(section.lengths, experiment)[0]
+  batch = mean_attention.sample_batch(
     experiment, 0, condition, condition.width, 0, EXAMPLES
   )
   bias, scores = {}, {}
-  for site in attention_statistics.sites(experiment):
+  for site in mean_attention.sites(experiment):
     where = [planted(experiment, batch, site)], site
     tested_lines, selection = select_lines(section, experiment.task, *where)
     bias[site] = compact(tested_lines, [selection], "each", section.empty_heads)

@@ -21,7 +21,6 @@ from lengthgen_jax.pipelines import (
   abc,
   calibrate,
   finetune,
-  run_figures,
   runs,
 )
 from lengthgen_jax.pipelines import workdir as workdirs
@@ -112,7 +111,7 @@ def kill_at(stage: str, patch, workdir) -> None:
 @pytest.fixture
 def undrawn(no_figures, monkeypatch):
   """Leaves out the figures, which take half of the time of a second run."""
-  monkeypatch.setattr(run_figures, "draw_calibration", lambda *arguments: [])
+  monkeypatch.setattr(calibrate, "draw", lambda *arguments: [])
 
 
 def test_killed_in_each_stage_it_ends_the_same(whole, undrawn, tmp_path):

@@ -1,6 +1,7 @@
 """Finetuning: training on what a certificate found wrong."""
 
 import dataclasses
+import functools
 import json
 import re
 
@@ -11,12 +12,13 @@ import untrained
 from plain_lines import random_lines
 
 import lengthgen_jax
+from lengthgen_jax import sections
 from lengthgen_jax.attention.lines import LEFT, WHOLE, Line, shared_lines
 from lengthgen_jax.config.build import build
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import finetune, runs, workdir
 from lengthgen_jax.tasks import dataset
-from lengthgen_jax.training import loop, optimizer
+from lengthgen_jax.training import loop
 from lengthgen_jax.training.loop import TrainSpec, draw_batch
 
 
@@ -40,41 +42,35 @@ SETS = {
 def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
   fields, texts, bound = SETS[task]
   experiment = untrained.experiment(task, kind, fields)
-  items, lengths = zip(*map(experiment.task.parse, texts), strict=True)
-  items = [np.pad(x, [(0, 0), (0, bound - x.shape[1])]) for x in items]
-  parsed = list(zip(items, lengths, strict=True))
-  junk = np.full((2, len(items[0]), bound), 6, np.int32)
-  replay = {
-    "items": np.concatenate([items, junk]).astype(np.int32),
-    "lengths": np.array([*lengths, lengths[0], lengths[0]], np.int32),
-    "count": np.int32(3),
-  }
-  config = dataclasses.replace(
-    optimizer.TrainConfig(**untrained.config(task, kind).train),
-    replay_share=0.3,
-  )
+  train = sections.Train(**untrained.config(task, kind).train)
   ((share,), *_), count = experiment.step_specs, 9  # of 32
-  spec = TrainSpec(experiment, config)
+  of_seed = [(1, text) for text in texts]
+  mixture = (*of_seed, *((2, text) for text in texts[:2]))
 
-  @jax.jit
-  def batch_of(seed, step, replay):
+  @functools.partial(jax.jit, static_argnums=2)
+  def batch_of(seed, step, counterexamples=()):
     """What a step trains on."""
-    return draw_batch(spec, share.head, share.parts[0], seed, step, replay)[0]
+    data = dataclasses.replace(
+      experiment.data[0], counterexamples=counterexamples, share=0.3
+    )
+    spec = TrainSpec(dataclasses.replace(experiment, data=(data,)), train)
+    return draw_batch(spec, share.head, share.parts[0], seed, step)[0]
 
   if task == "addition":  # rounds of width 3 have no room for these inputs
-    narrow = examples(batch_of(1, 0, replay))
-    assert narrow == examples(batch_of(1, 0, None))
+    narrow = examples(batch_of(1, 0, mixture))
+    assert narrow == examples(batch_of(1, 0))
+  parsed = [experiment.task.parse(text) for text in texts]
   for step in (1, 3):
-    fresh = batch_of(1, step, None)
-    mixed = batch_of(1, step, replay)
+    fresh = batch_of(1, step)
+    mixed = batch_of(1, step, mixture)
     typed = dataset.parsed_batch(experiment.task, kind, parsed, 4, bound)
-    tokens, replayed = examples(mixed), examples(typed)
-    assert set(tokens[:count]) == set(replayed) and len(set(replayed)) == 3
+    tokens, wanted = examples(mixed), examples(typed)
+    assert set(tokens[:count]) == set(wanted) and len(set(wanted)) == 3
     assert tokens[count:] == examples(fresh)[count:]
     last = lambda batch: jax.tree.map(lambda leaf: np.asarray(leaf)[-1], batch)
     jax.tree.map(np.testing.assert_array_equal, last(mixed), last(fresh))
     # Where the tokens stand, each as where it was typed.
-    order = np.array([replayed.index(example) for example in tokens[:count]])
+    order = np.array([wanted.index(example) for example in tokens[:count]])
     names = ("rows", "keys", "places", "weight", "prompt_length")
     for name in (*names, "first_scored"):
       leaves = [
@@ -84,16 +80,12 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
         if len(in_mixed) == 32:  # an entry for each example, or one for all
           in_mixed, in_fresh = in_mixed[:count], in_typed[order]
         np.testing.assert_array_equal(in_mixed, in_fresh)
-    # A function of seed, step and set: nothing else, and of each.
-    assert examples(batch_of(1, step, replay)) == tokens
-    order = np.array([1, 0, 2, 3, 4])
-    other = replay | {n: replay[n][order] for n in ("items", "lengths")}
-    for batch in (
-      batch_of(2, step, replay),
-      batch_of(1, step + 2, replay),
-      batch_of(1, step, other),
-    ):
-      assert examples(batch)[:count] != tokens[:count]
+    # A function of seed and step, and each seed has its own.
+    assert examples(batch_of(1, step, mixture)) == tokens
+    assert examples(batch_of(1, step + 2, mixture))[:count] != tokens[:count]
+    others = examples(batch_of(2, step, mixture))
+    assert set(others[:count]) == set(wanted[:2])
+    assert examples(batch_of(3, step, mixture)) == examples(batch_of(3, step))
 
 
 def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
@@ -113,7 +105,7 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   config = untrained.config("addition", fields=fields)
   run = loop.Run(
     experiment=experiment,
-    train=optimizer.TrainConfig(**config.train),
+    train=sections.Train(**config.train),
     seeds=(3, 5, 7),
     scaffold={"cross": of_each_seed, "self": of_all_seeds},
     folder=tmp_path / "retrain",
@@ -126,22 +118,17 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   for name, values in finetuning.scaffold["cross"]._asdict().items():
     np.testing.assert_array_equal(values, getattr(of_each_seed, name)[[2, 0]])
   assert finetuning.scaffold["self"].shape == (1, 1, 2)
-  items, count = finetuning.replay["items"], finetuning.replay["count"]
-  assert items.shape[::2] == (2, 2) and count.tolist() == [6, 3]
-  texts = [
-    [experiment.task.input_text(x, 2) for x in seed_items[:6]]
-    for seed_items in items
-  ]
-  assert texts[0] == ["12+34"] * 3 + ["01+01", "02+02", "03+30"]
-  assert not items[0, 6:].any()
-  assert texts[1][:3] == ["05+06", "07+08", "09+09"]
-  assert not items[1, 3:].any() and not items[..., 2:].any()
+  data = finetuning.experiment.data[0]
+  assert data.counterexamples == (
+    *((7, text) for text in (*["12+34"] * 3, "1+1", "2+2", "3+30")),
+    *((3, text) for text in ("5+6", "7+8", "9+9")),
+  )
   train = finetuning.train
-  assert (train.steps, train.replay_share) == (7, 0.5)
+  assert (train.steps, data.share) == (7, 0.5)
   assert train.learning_rate == section.learning_rate
   assert train.warmup_steps == 7 and train.restarts == 0
   assert train.target_exact_match > 1  # trains to the end
-  assert run.replay is None and run.train.replay_share == 0
+  assert run.experiment == experiment
 
 
 def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:
@@ -153,7 +140,7 @@ def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:
   config = untrained.config(fields=fields or {})
   run = loop.Run(
     experiment=build(config),
-    train=optimizer.TrainConfig(**config.train),
+    train=sections.Train(**config.train),
     seeds=(0,),
     scaffold={},
     folder=folder,

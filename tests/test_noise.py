@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import untrained
 
+from lengthgen_jax import sections
 from lengthgen_jax.config import build
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.dataset import Part
-from lengthgen_jax.training import loop, optimizer
+from lengthgen_jax.training import loop
 
 KEY = jax.random.key(0)
 
@@ -92,7 +93,7 @@ FAMILIES = {
 def spec_of(task, fields=()):
   kind, family_fields = FAMILIES[task]
   config = untrained.config(task, kind, family_fields | dict(fields))
-  train = optimizer.TrainConfig(**config.train)
+  train = sections.Train(**config.train)
   return loop.TrainSpec(build.build(config), train)
 
 

@@ -14,9 +14,10 @@ import untrained
 from pytrees import leaf_bytes
 
 from lengthgen_jax.config.build import build
+from lengthgen_jax.sections import Train
 from lengthgen_jax.training import loop, optimizer
 from lengthgen_jax.training.loop import TrainSpec
-from lengthgen_jax.training.optimizer import OPTIMIZERS, TrainConfig
+from lengthgen_jax.training.optimizer import OPTIMIZERS
 
 NAMES = tuple(OPTIMIZERS)
 # The input axes and the output axes of the kernels that Muon updates.
@@ -30,7 +31,7 @@ KERNELS = {
 }
 
 
-def train_config(**changes) -> TrainConfig:
+def train_config(**changes) -> Train:
   """A constant rate of 1 from the first step, without clipping, and
   `changes`."""
   defaults = {"learning_rate": 1.0, "warmup_steps": 0, "steps": 10}
@@ -48,7 +49,7 @@ def grads(params) -> dict:
   return jax.tree.map(lambda x: jnp.array(rng.normal(size=x.shape)), params)
 
 
-def updates(train: TrainConfig, params: dict, grads: dict) -> dict:
+def updates(train: Train, params: dict, grads: dict) -> dict:
   """{path: update} of the first step."""
   transformation = optimizer.make_optimizer(train)
   update = jax.jit(transformation.update)

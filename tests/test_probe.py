@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from command import changed, inside, refused
 
-from lengthgen_jax.pipelines import probe, training_probes
+from lengthgen_jax.pipelines import probe, runs
 from lengthgen_jax.probes import figures, interventions
 from lengthgen_jax.probes.registry import PROBES, SORTING
 from lengthgen_jax.results import records
@@ -71,11 +71,8 @@ def test_the_strongest_line_of_every_head_is_watched(
   config = changed(
     "probe.every=2", "probe.samples=12", "calibration.lengths=()"
   )
-  watch = training_probes.make_watcher(
-    config.probe,
-    config.calibration,
-    trained_run.experiment,
-    trained_run.scaffold,
+  watch = runs.make_watcher(
+    config, trained_run.experiment, trained_run.scaffold
   )
   rows = watch(trained_run, trained_states)
   assert {row["metric"] for row in rows} == {"strongest_line"}

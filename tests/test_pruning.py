@@ -1,5 +1,6 @@
 """Pruning: lines that a trained model does not need are closed."""
 
+import copy
 import dataclasses
 import json
 import shutil
@@ -14,12 +15,14 @@ import lengthgen_jax
 from lengthgen_jax.attention import pruning
 from lengthgen_jax.attention.pruning import Entry
 from lengthgen_jax.config import files
+from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.pipelines import certify, prune, workdir
 from lengthgen_jax.proofs import checker
 from lengthgen_jax.tasks import dataset
 
 KEEP_RIGHT = ConfigDict({"enabled": True, "margin_share": 0.0})
 KEEP_MARGIN = ConfigDict({"enabled": True, "margin_share": 0.9})
+OFF = ConfigDict({"enabled": False, "margin_share": 0.9})
 DEPTHS = {"self": 2, "cross": 2, "encoder": 0}
 
 
@@ -63,18 +66,28 @@ def proof(loaded, model) -> dict:
   }
 
 
+@pytest.fixture
+def certified(successor, monkeypatch):
+  """Certifies a model by a function in the place of proof and search."""
+
+  def new_certificate(section, model, certify_model) -> dict:
+    config = copy.deepcopy(successor.config)
+    config.prune.update(section)
+    monkeypatch.setattr(
+      certify, "certify_model", lambda _, model: certify_model(model)
+    )
+    return certify.new_certificate(config, model)
+
+  return new_certificate
+
+
 def test_a_superfluous_line_is_closed_and_the_proof_is_the_small_one(
-  successor, capsys
+  successor, certified, capsys
 ):
   model, entry = planted(successor.model)
   small, large = (proof(successor, x) for x in (successor.model, model))
   assert large["contexts"] > 5 * small["contexts"]
-  pruned = prune.certify_pruned(
-    KEEP_MARGIN,
-    model,
-    lambda model: proof(successor, model),
-    lambda model: certify.count_contexts(successor.config, model),
-  )
+  pruned = certified(KEEP_MARGIN, model, lambda model: proof(successor, model))
   assert pruned["outcome"] == 1 and pruned["contexts"] == small["contexts"]
   record = pruned["pruning"]
   equation = "a: right-1·row = 1"
@@ -98,12 +111,8 @@ def test_a_superfluous_line_is_closed_and_the_proof_is_the_small_one(
   assert again.answers(texts) == model.answers(texts)
   for other in (pruned | {"step": model.step + 1}, {}):
     assert prune.without_closed(KEEP_MARGIN, model, other) is model
-  off = ConfigDict({"enabled": False, "margin_share": 0.9})
-  assert prune.without_closed(off, model, pruned) is model
-  assert prune.is_pruned_as_asked(KEEP_MARGIN, pruned)
-  assert not prune.is_pruned_as_asked(KEEP_RIGHT, pruned)
-  assert not prune.is_pruned_as_asked(off, pruned)
-  kept = prune.certify_pruned(off, model, lambda model: {"of": model}, str)
+  assert prune.without_closed(OFF, model, pruned) is model
+  kept = certified(OFF, model, lambda model: {"of": model})
   assert kept == {"of": model}
 
 
@@ -126,42 +135,42 @@ def test_a_first_stage_that_ended_at_the_same_step_has_nothing_closed(
 
 
 def test_what_a_certificate_finds_needed_is_open_again(
-  successor, monkeypatch, capsys
+  successor, certified, monkeypatch, capsys
 ):
   """With held-out examples that never carry, the lines of the carry are closed
   at first."""
   model, entry = planted(successor.model)
   one = lambda *_: prune._typed(successor.model, ["120"])
   monkeypatch.setattr(prune, "_held_out", one)
-  closed, _ = prune._prune(KEEP_RIGHT, model, [], keep_all=False)
+  closed, _ = prune.prune(KEEP_RIGHT, model, [], keep_all=False)
   assert entry in closed
-  assert wrong_inputs(prune._without(model, closed))
+  assert wrong_inputs(prune.without(model, closed))
   certify_below_1000 = lambda model: {
     "counterexamples": wrong_inputs(model),
     "outcome": int(not wrong_inputs(model)),
     "contexts": 7,
     "step": model.step,
   }
-  result = prune.certify_pruned(KEEP_RIGHT, model, certify_below_1000, str)
+  result = certified(KEEP_RIGHT, model, certify_below_1000)
   assert result["outcome"] == 1
   still_closed = [Entry(*x[:4]) for x in result["pruning"]["closed"]]
   assert entry in still_closed and len(still_closed) < len(closed)
   assert "that this needs are open again" in capsys.readouterr().err
 
 
-def test_a_wrong_model_is_not_pruned(successor, capsys):
+def test_a_wrong_model_is_not_pruned(successor, certified, capsys):
   model, _ = planted(successor.model)
   head = jax.tree.map(lambda x: -x, model.params["logits_dense_successor"])
   params = model.params | {"logits_dense_successor": head}
-  model, certified = dataclasses.replace(model, params=params), []
+  model, lines = dataclasses.replace(model, params=params), []
 
   def fails(model):
-    certified.append(len(pruning.entries(model.scaffold, DEPTHS)))
+    lines.append(len(pruning.entries(model.scaffold, DEPTHS)))
     return {"outcome": 0, "counterexamples": ["1"], "contexts": 7, "step": 0}
 
-  result = prune.certify_pruned(KEEP_RIGHT, model, fails, str)
+  result = certified(KEEP_RIGHT, model, fails)
   assert result["pruning"]["closed"] == [] and result["outcome"] == 0
-  assert certified == [result["pruning"]["lines"]]
+  assert lines == [result["pruning"]["lines"]]
   assert "wrong with all lines" in capsys.readouterr().err
 
 
@@ -178,9 +187,7 @@ def test_any_model_that_can_be_certified_has_paths(task, kind):
   fields |= {"model.num_encoder_layers": 0, "model.num_decoder_layers": 2}
   experiment = untrained.experiment(task, kind, fields)
   config = untrained.config(task, kind, fields)
-  scaffold = workdir.lines.of_seed(
-    prune.runs.build.make_scaffold(config, experiment), 0
-  )
+  scaffold = workdir.lines.of_seed(make_scaffold(config, experiment), 0)
   model = prune.Model(experiment, scaffold, {})
   paths = prune.paths(model)
   is_open = np.ones(len(paths.entries), bool)
@@ -199,7 +206,7 @@ def test_all_modes_read_the_lines_that_are_left(trained, tmp_path):
   whole = {seed: lengthgen_jax.load(folder, seed).model for seed in (0, 1)}
   line = ["self", 0, 1, 0, "whole: left-1·row = 0"]
   record = {"closed": [line], "margin_share": 0.9}
-  checksum = prune._without(whole[1], [Entry(*line[:4])]).checksum
+  checksum = prune.without(whole[1], [Entry(*line[:4])]).checksum
   certificate = {"step": whole[1].step, "pruning": record, "outcome": None}
   path = folder / "certificate.json"
   path.write_text(json.dumps({"1": certificate | {"checksum": checksum}}))

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax import rng
+from lengthgen_jax.sections import Train
 from lengthgen_jax.tasks.dataset import Part, Share
 from lengthgen_jax.training import loop
 from lengthgen_jax.training.loop import TrainSpec
-from lengthgen_jax.training.optimizer import TrainConfig
 
 # Fates.
 CONVERGING = 0  # it learns SOLUTION
@@ -90,7 +90,7 @@ class Toy:
     trunk = jax.random.uniform(key, (4,))
     return params | {"trunk": trunk, "attempt": jnp.float32(attempt)}
 
-  def sample(self, key, head, part, width_index=0, held_out=False):
+  def sample(self, key, head, part, width_index=0, held_out=False, seed=None):
     key = jax.random.fold_in(key, 2 * self.output_heads.index(head) + held_out)
     x = jax.random.uniform(key, (part.count, 4), minval=-1.0)
     zeros = jnp.zeros(part.count, int)
@@ -132,9 +132,9 @@ def scaffold(*fates) -> dict:
   return {"fate": jnp.array(fates)}
 
 
-def train_config(**fields) -> TrainConfig:
-  """Returns a TrainConfig for a toy, with some fields changed."""
-  usual = TrainConfig(
+def train_config(**fields) -> Train:
+  """Returns the section `train` for a toy, with some fields changed."""
+  usual = Train(
     steps=400,
     batch_size=16,
     optimizer="adam",
@@ -165,7 +165,7 @@ def chunk(spec, states, seeds, scaffold, rounds: int):
   params, opt_state, metrics = loop.over_seeds(loop.train_chunk, spec)(
     (states.params, states.opt_state, np.array(seeds, np.int32), states.step)
     + (rounds, np.int32(spec.experiment.num_widths) * ~states.done)
-    + (jax.tree.map(of_every_seed, scaffold), None)
+    + (jax.tree.map(of_every_seed, scaffold),)
   )
   metrics = jax.device_get(metrics)
   step = states.step + rounds * np.int32(spec.steps_per_cycle)

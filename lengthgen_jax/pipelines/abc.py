@@ -22,20 +22,9 @@ from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Runs the stages that are not done yet; returns the exit code.
-
-  Args:
-    config: the whole config of the run.
-    folder: the workdir.
-
-  Raises:
-    UsageError: the config is not valid in some stage, the workdir is another
-      run's, no seed interpolated, or no line passed.
-    Interrupted: SIGTERM or SIGINT came and the run stopped; the same command,
-      given again, resumes it.
-  """
+  """Runs the stages that are not done yet; returns the exit code."""
   check_config(config)
-  # Interpolate: a vanilla model for every seed.
+  # Interpolate: a vanilla model of every seed.
   interpolation = runs.make_run(config, folder / "interpolate")
   workdir.open_workdir(config, folder, "abc")
   loop.train(interpolation)
@@ -46,22 +35,17 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   hosts.barrier("calibrated")
   # Retrain: with these lines as the bias, by default from fresh parameters.
   _, retraining = workdir.retraining(config, folder)
-  initial = None
-  if config.retrain.start == "interpolated":
-    params = {model.seed: model.params for model in models}
-    initial = [params[seed] for seed in retraining.seeds]
-  loop.train(retraining, initial)
-  # Prune and prove, and train again on inputs that a model is wrong on.
+  is_fresh = config.retrain.start == "fresh"
+  loop.train(retraining, None if is_fresh else runs.initial(retraining, models))
+  # Prune and prove: lines that nothing needs are closed, the rest is certified,
+  # and models that are wrong are trained again on what they are wrong on.
   finetune.certify_and_finetune(config, folder)
+  # Evaluate: exact match at every length, beyond those of training too.
   return evaluate.run(config, folder)
 
 
 def check_config(config: ConfigDict) -> None:
-  """Checks that a config is valid in every stage, before the first one starts.
-
-  Raises:
-    UsageError: a field of some stage is wrong, or does not fit the others.
-  """
+  """Checks that a config is valid in every stage, before any of them starts."""
   first_experiment = build.build(config)
   check(
     config.initial.kind == "random",

@@ -51,8 +51,7 @@ class Case(NamedTuple):
     rows: the number of decoder rows that it computes, 0 if these are not
       counted.
     flops: the FLOPs of its matrix products, 0 if these are not counted.
-    once: whether the first call is timed, because nothing is compiled.
-  """
+    once: whether the first call is timed, because nothing is compiled."""
 
   name: str
   function: Callable[[], Any]
@@ -204,8 +203,7 @@ def matmul_flops(jaxpr: core.Jaxpr) -> float:
   """Returns the FLOPs of all matrix products in a jaxpr.
 
   The body of a scan counts as often as it runs, unlike in XLA's own analysis of
-  costs, that of a while loop once; of a `cond` the costliest branch counts.
-  """
+  costs, that of a while loop once; of a `cond` the costliest branch counts."""
   flops = 0.0
   for equation in jaxpr.eqns:
     inner_flops = [

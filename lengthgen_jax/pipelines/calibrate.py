@@ -12,42 +12,36 @@ from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import Lines
 from lengthgen_jax.config import fields
+from lengthgen_jax.drawing import save
 from lengthgen_jax.errors import check
+from lengthgen_jax.evaluation import mean_attention, trained
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines import attention_statistics, runs, workdir
+from lengthgen_jax.pipelines import runs, workdir
+from lengthgen_jax.probes import figures
+from lengthgen_jax.probes.activations import Observation
 from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Writes W/calibrate/bias.npz from the models of a workdir W of --mode=train;
-  returns the exit code.
-
-  Raises:
-    UsageError: nothing was trained there, it is a workdir of --mode=abc, its
-      models cannot be calibrated, no seed interpolated, or no line passes.
-  """
+  returns the exit code."""
   workdir.stage_names(config, folder)  # fails if nothing was trained there
   check(
     not workdir.is_abc(folder),
     f"--workdir={folder}: --mode=abc calibrates by itself; name a workdir of"
     " --mode=train",
   )
-  trained_run = runs.make_run(config, folder)
-  check_config(config, trained_run.experiment)
-  models = interpolating_models(config, trained_run)
+  training_run = runs.make_run(config, folder)
+  check_config(config, training_run.experiment)
+  models = interpolating_models(config, training_run)
   write_bias(config, models, folder / "calibrate")
   print(f"bias: {workdir.bias_path(folder)}")
   return 0
 
 
 def check_config(config: ConfigDict, experiment: Experiment) -> None:
-  """Checks that the models of an experiment can be calibrated.
-
-  Raises:
-    UsageError: the task has no lines, or a field of the config stands in the
-      way.
-  """
+  """Checks that the models of an experiment can be calibrated."""
   section, task = config.calibration, experiment.task
   check(
     task.of_digits or task.strides or task.axes > 1,
@@ -74,9 +68,7 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
     )
   widths = {
     condition.width
-    for condition in attention_statistics.conditions(
-      section.lengths, experiment
-    )
+    for condition in mean_attention.conditions(section.lengths, experiment)
   }
   longest = config.data.train_length
   advice = f"name two or more, like {(max(longest - 1, 1), longest)}"
@@ -98,30 +90,25 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   """Returns the models whose best validation EM reaches abc.min_exact_match.
 
   They have the parameters of that best validation. Seeds whose training
-  diverged are left out; a note is printed for every seed that is.
-
-  Raises:
-    UsageError: there is no such model.
-  """
-  models = runs.load(run, "best")
+  diverged are left out; a note is printed for every seed that is."""
+  models, interpolating = runs.load(run, "best"), []
   threshold = config.abc.min_exact_match
-  sound = [model for model in models if not model.diverged]
-  interpolating = [model for model in sound if model.em >= threshold]
   for model in models:
-    if model not in interpolating:
-      reason = "diverged" if model.diverged else "did not interpolate"
-      runs.print_note(
-        f"seed {model.seed} {reason} (EM {100 * model.em:.1f} %,"
-        f" abc.min_exact_match={threshold}); dropped"
-      )
-  check(sound, "all seeds diverged: lower train.learning_rate")
-  best_exact_match = max(model.em for model in sound)
+    if model.em >= threshold and not model.diverged:
+      interpolating.append(model)
+      continue
+    reason = "diverged" if model.diverged else "did not interpolate"
+    runs.print_note(
+      f"seed {model.seed} {reason} (EM {100 * model.em:.1f} %,"
+      f" abc.min_exact_match={threshold}); dropped"
+    )
+  best = trained.best(models)
+  check(not best.diverged, "all seeds diverged: lower train.learning_rate")
   check(
     interpolating,
-    "no seed interpolated: the best validation EM is"
-    f" {100 * best_exact_match:.1f} %, below abc.min_exact_match={threshold};"
-    " train longer, or lower it with"
-    f" --config.abc.min_exact_match={max(best_exact_match - 0.005, 0.0):.3f}",
+    f"no seed interpolated: the best validation EM is {100 * best.em:.1f} %,"
+    f" below abc.min_exact_match={threshold}; train longer, or lower it with"
+    f" --config.abc.min_exact_match={max(best.em - 0.005, 0.0):.3f}",
   )
   return interpolating
 
@@ -141,18 +128,14 @@ def write_bias(
   Args:
     config: the config of the models.
     models: one interpolating model of each seed, at least one.
-    folder: where the files go, W/calibrate.
-
-  Raises:
-    UsageError: no line passes in any head of any seed.
-  """
+    folder: where the files go, W/calibrate."""
   section, experiment = config.calibration, models[0].experiment
-  conditions = attention_statistics.conditions(section.lengths, experiment)
+  conditions = mean_attention.conditions(section.lengths, experiment)
   # By site, the candidate lines, which are the same for all seeds.
   candidates: dict[str, Lines] = {}
-  selections_by_seed, best_scores, mean_attention = {}, [], {}
+  selections_by_seed, best_scores, attention_by_seed = {}, [], {}
   for model in models:
-    attention, solved = attention_statistics.collect(
+    attention, solved = mean_attention.collect(
       section, model, conditions, section.samples
     )
     runs.print_note(
@@ -167,7 +150,7 @@ def write_bias(
       )
       _print_lines(section, model, site, candidates[site], selections[site])
       best_scores.append(selections[site].score.max())
-      mean_attention[f"{site}_{model.seed}"] = np.asarray(means[-1].values)
+      attention_by_seed[f"{site}_{model.seed}"] = np.asarray(means[-1].values)
     # With "last", the last layer's lines are those of all layers.
     used = slice(-1, None) if section.layers == "last" else slice(None)
     if any(selection.keep[used].any() for selection in selections.values()):
@@ -181,17 +164,15 @@ def write_bias(
     f" (the best score is {max(best_scores):.2f}, lines that other fields of"
     " calibration rule out included); lower it, or train longer",
   )
-  num_layers, retrained_layers = (
-    stage.model.num_decoder_layers
-    for stage in (config, fields.retrain_config(config, config.seeds, None))
-  )
+  retrained = fields.retrain_config(config, config.seeds, None).model
+  more_layers = retrained.num_decoder_layers - config.model.num_decoder_layers
   bias = {
     site: calibration.compact(
       lines,
       [selections[site] for selections in selections_by_seed.values()],
       section.layers,
       section.empty_heads,
-      further_layers=max(retrained_layers - num_layers, 0),
+      further_layers=max(more_layers, 0),
     )
     for site, lines in candidates.items()
   }
@@ -204,7 +185,7 @@ def write_bias(
   }
   if hosts.is_primary():
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(folder / "attention.npz", **mean_attention)
+    np.savez_compressed(folder / "attention.npz", **attention_by_seed)
     # The bias is written last, and atomically: if there is one, calibration is
     # done.
     file.save(folder / "bias.npz", bias, metadata)
@@ -245,3 +226,39 @@ def _print_lines(
     runs.print_note(
       f"seed {model.seed} {site} layer {layer} head {head}: {text}"
     )
+
+
+def draw(
+  config: ConfigDict, folder: pathlib.Path, model: Model
+) -> list[pathlib.Path]:
+  """Draws the calibrated biases and the mean attention of the first retrained
+  seed, `model`, and the attention of the first vanilla one to one input, in its
+  last decoder layer; returns the paths. The config is that of the workdir."""
+  interpolation = runs.make_run(config, folder / "interpolate")
+  experiment, section = interpolation.experiment, config.calibration
+  *_, condition = mean_attention.conditions(section.lengths, experiment)
+  batch = mean_attention.sample_batch(
+    experiment, model.seed, condition, condition.width, 0, 1
+  )
+  paths = figures.draw_biases(model, batch, folder / "figures")
+  attention = np.load(folder / "calibrate" / "attention.npz")
+  for site, labels in figures.labels_by_site(experiment.task, batch).items():
+    # The arrays are padded to the widest condition; the padding comes last.
+    shape = tuple(slice(len(x)) for x in (labels.rows, labels.keys))
+    figure = figures.matrices(
+      attention[f"{site}_{model.seed}"][..., *shape],
+      f"mean {site}-attention of the interpolated model, seed {model.seed}",
+      labels.keys,
+      labels.rows,
+      label=f"mean attention {section.quantity.removesuffix('s')}",
+    )
+    path = folder / "figures" / f"attention_mean_{site}.png"
+    paths.append(save(figure, path))
+  text = config.abc.example or experiment.task.usage
+  vanilla = runs.load(interpolation, "best")[0]
+  observation = Observation(vanilla, vanilla.text_batch(text), 1, 0)
+  title = f"{text}, vanilla model, last layer"
+  for site, figure in figures.attention_on(observation, title, slice(-1, None)):
+    path = folder / "figures" / f"attention_example_{site}.png"
+    paths.append(save(figure, path))
+  return paths

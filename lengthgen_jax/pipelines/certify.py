@@ -20,12 +20,13 @@ import lengthgen_jax
 from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import evaluate, export, prune, workdir
+from lengthgen_jax.pipelines import evaluate, export, prune, runs, workdir
 from lengthgen_jax.proofs import checker, table
 from lengthgen_jax.proofs.search import Search
 from lengthgen_jax.results import records
 
 MANY_CONTEXTS = 5_000_000  # no more are counted
+MAX_TEXTS = 32  # counterexamples of one certificate that pruning heeds
 OPINION_CONTEXTS = 30_000  # that the program is tried on, at most
 
 
@@ -39,10 +40,6 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
 def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
   """Certifies the models of a stage, which have all their lines, and writes
   certificate.json and rows of results.jsonl; returns {str(seed): certificate}.
-
-  Raises:
-    UsageError: a file cannot be read; or the checker and the program disagree
-      about a model.
   """
   path, config, rows = folder / workdir.CERTIFICATE, stage.config, []
   certificates = workdir.read_certificates(folder)
@@ -74,35 +71,65 @@ def is_valid(previous: dict, config: ConfigDict, model: Model) -> bool:
   """Returns whether an earlier certificate, {} if there is none, stands for a
   new one of a model with all its lines."""
   pruned = prune.without_closed(config.prune, model, previous)
+  asked = config.prune.margin_share if config.prune.enabled else None
   return (
     previous.get("checksum") == pruned.checksum
     and previous["outcome"] is not None
-    and prune.is_pruned_as_asked(config.prune, previous)
+    and previous.get(prune.RECORD, {}).get("margin_share") == asked
     and (previous["complete"] or not config.certify.exhaustive)
   )
 
 
 def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
-  """Returns the certificate of a model with all its lines, which is pruned
-  before that, unless the checker refuses it."""
+  """Returns the certificate of a model with all its lines: without those that
+  it does not need, unless its proof shows that it needs them."""
   try:
     checker.Model(*exported(config, model))
   except (UsageError, ValueError, LookupError, TypeError) as reason:
     return certificate_of(model, f"not proved: {reason}")
-  return prune.certify_pruned(
-    config.prune,
-    model,
-    lambda pruned: certify_model(config, pruned),
-    lambda full: count_contexts(config, full),
-  )
+  section, texts, is_refuted = config.prune, [], False
+  if not section.enabled:
+    return certify_model(config, model)
+  while True:
+    closed, margins = prune.prune(section, model, texts, keep_all=is_refuted)
+    result = certify_model(config, prune.without(model, closed))
+    if not closed or result["outcome"] != 0:
+      break
+    # Inputs that need a closed line are held-out examples from now on.
+    wrong = [x for x in result["counterexamples"][:MAX_TEXTS] if x not in texts]
+    runs.print_note(
+      f"seed {model.seed}: without {len(closed)} lines it is wrong on"
+      f" {wrong[0] if wrong else 'some input'}: lines that this needs are open"
+      " again"
+    )
+    texts, is_refuted = texts + wrong, not wrong
+  after = f"{result['contexts']:,}" if result["contexts"] else "too many"
+  before = count_contexts(config, model) if closed else after
+  num_lines = len(prune.entries(model))
+  if closed:
+    runs.print_note(
+      f"seed {model.seed}: closed {len(closed)} of {num_lines} lines that"
+      f" nothing needs: {before} → {after} contexts"
+    )
+  elif not margins[0] > 0:
+    runs.print_note(
+      f"seed {model.seed}: wrong with all lines, so that none is closed"
+    )
+  record = {
+    "margin_share": section.margin_share,
+    "lines": num_lines,
+    # The site, layer, head and number of each line, and its equation.
+    "closed": [[*entry, prune.equation(model, entry)] for entry in closed],
+    # Before and after: the smallest margin on held-out examples, and how many
+    # contexts there are.
+    "margins": margins,
+    "contexts": [before, after],
+  }
+  return result | {prune.RECORD: record}
 
 
 def exported(config: ConfigDict, model: Model) -> tuple[dict, dict, dict]:
-  """Returns (arrays, config, table), the arguments of `checker.prove`.
-
-  Raises:
-    UsageError: the model cannot be exported, or its task has no table.
-  """
+  """Returns (arrays, config, table), the arguments of `checker.prove`."""
   reason = table.obstacle(model.experiment.task)
   check(not reason, reason)
   card, arrays = export.exported_model(config, model)
@@ -130,19 +157,18 @@ def certificate_of(model: Model, verdict: str) -> dict[str, Any]:
 def certify_model(config: ConfigDict, model: Model) -> dict[str, Any]:
   """Returns the certificate of one seed's model, which is not refused."""
   exported_model, section = exported(config, model), config.certify
-  bar = tqdm(
+  with tqdm(
     unit="context",
     unit_scale=True,
     mininterval=1 if sys.stderr.isatty() else 10,
     disable=not hosts.is_primary(),
     desc=f"seed {model.seed}",
-  )
+  ) as bar:
 
-  def progress(margins: np.ndarray, total: int) -> None:
-    bar.total = total
-    bar.update(len(margins))
+    def progress(margins: np.ndarray, total: int) -> None:
+      bar.total = total
+      bar.update(len(margins))
 
-  with bar:
     proof = checker.prove(*exported_model, int(section.max_contexts), progress)
   verdict, text = proof.pop("verdict"), str(proof.pop("text"))
   details = text.partition(": ")[2]
@@ -189,12 +215,7 @@ def count_contexts(config: ConfigDict, model: Model) -> str:
 def second_opinion(
   config: ConfigDict, model: Model, proof: dict[str, Any]
 ) -> dict[str, Any]:
-  """Returns what `Search.second_opinion` does of a model that is proved.
-
-  Raises:
-    UsageError: the program is wrong on some input, or has a smallest margin
-      that the checker's bound on rounding does not allow.
-  """
+  """Returns what `Search.second_opinion` does of a model that is proved."""
   search = Search(model, *exported(config, model))
   rng = np.random.default_rng(0)
   opinion = search.second_opinion(rng, OPINION_CONTEXTS)

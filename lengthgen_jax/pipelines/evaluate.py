@@ -17,7 +17,7 @@ from lengthgen_jax.config.files import config_hash
 from lengthgen_jax.construction import precision
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
-from lengthgen_jax.pipelines import run_figures, runs, workdir
+from lengthgen_jax.pipelines import calibrate, runs, workdir
 from lengthgen_jax.probes.activations import observations
 from lengthgen_jax.probes.figures import draw_biases, draw_precision
 from lengthgen_jax.results import figures, records, tables
@@ -28,10 +28,6 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   draws figures; returns the exit code.
 
   The vanilla models of --mode=abc are tested up to abc.vanilla_longest alone.
-
-  Raises:
-    UsageError: nothing was trained there, or with another config; or
-      results.jsonl cannot be read.
   """
   longest = {"interpolate": config.abc.vanilla_longest}
   stages = [
@@ -64,7 +60,7 @@ def draw_figures(
   paths, model = [], stage.models[0]
   experiment = model.experiment
   if workdir.is_abc(folder):
-    paths = run_figures.draw_calibration(config, folder, model)
+    paths = calibrate.draw(config, folder, model)
   elif config.bias.kind == "window" and experiment.task.axes == 1:
     # ABS paper, figure 3.
     (observation,) = observations(model, experiment.train_length, 1)
@@ -89,22 +85,12 @@ def evaluate(
   longest: float = math.inf,
   measured: dict | None = None,
 ) -> list[dict]:
-  """Evaluates every seed, and merges the rows into `folder`/results.jsonl.
+  """Evaluates every seed at lengths up to `longest`, and merges the rows into
+  the folder's results.jsonl; returns the rows of all seeds.
 
-  Args:
-    stage: what was trained; the `eval` section of its config says what to test.
-    folder: where results.jsonl is.
-    longest: greater lengths are left out.
-    measured: the rows by seed and checksum of the model, to which new ones are
-      added. A seed that needs no finetuning is not measured again.
-
-  Returns:
-    The rows of all seeds; unless eval.replace is set, earlier ones of more
-    samples stay in place of new ones.
-
-  Raises:
-    UsageError: results.jsonl cannot be read.
-  """
+  Unless eval.replace is set, earlier rows of more samples stay in place of new
+  ones. `measured` are the rows by seed and checksum of the model, to which new
+  ones are added: a seed that needs no finetuning is not measured again."""
   path = folder / "results.jsonl"
   records.read_results(path)  # what cannot be read is refused before the tests
   config, rows = stage.config, []
@@ -151,14 +137,7 @@ def frontiers(
 ) -> list[dict]:
   """Returns a row of the frontier, the longest length up to which the model is
   right, for each test set that is sampled at every length, if eval.frontier is
-  set.
-
-  Args:
-    config: the whole config.
-    model: a trained model.
-    rows: the model's rows from `measure`, which are not measured again.
-    longest: greater lengths are not tried.
-  """
+  set; `rows` are those of `measure`, whose lengths are not measured again."""
   section, task = config.eval, model.experiment.task
   bound, frontier_rows = int(min(section.frontier, longest)), []
   for name in section.test_sets if bound else ():
@@ -221,8 +200,8 @@ def row_conditions(stage: workdir.Stage, model: Model) -> dict:
   was trained, and how it is tested."""
   config, experiment = stage.config, model.experiment
   task = experiment.task
-  natural = not task.ragged and config.data.width == "natural"
-  padded = natural and task.axes == 1
+  is_natural = config.data.width == "natural"
+  has_slack = is_natural and task.axes == 1 and not task.ragged
   data_kind = "endless" if task.ragged else config.data.numbers
   return {
     "task": config.task,
@@ -230,7 +209,7 @@ def row_conditions(stage: workdir.Stage, model: Model) -> dict:
     "stage": stage.name,
     "family": experiment.kind,
     "width": config.data.width,
-    "slack": task.slack if padded else None,
+    "slack": task.slack if has_slack else None,
     "train_length": config.data.train_length,
     "train_data": str(config.data.size or data_kind),
     "seed": model.seed,

@@ -33,20 +33,9 @@ LONG_FIELDS = ("counterexamples", "training_inputs")
 def run(
   config: ConfigDict, folder: pathlib.Path, target: str | None, seed: int | None
 ) -> int:
-  """Exports one seed's model of a workdir's last stage, with the parameters of
-  eval.checkpoint; returns the exit code.
-
-  Args:
-    config: the config of the workdir.
-    folder: the workdir.
-    target: FOLDER/NAME; the files are FOLDER/NAME.npz and FOLDER/NAME.json.
-    seed: as in `choose`.
-
-  Raises:
-    UsageError: the target does not end in a name; nothing was trained there, or
-      not this seed; the model cannot be exported; or a file cannot be read or
-      written.
-  """
+  """Exports one seed's model of a workdir's last stage (`choose`), with the
+  parameters of eval.checkpoint, to the files TARGET.npz and TARGET.json;
+  returns the exit code."""
   check(target, "--export_to is missing: name FOLDER/NAME of the files")
   path = local_path("--export_to", str(target))
   check(
@@ -69,16 +58,12 @@ def run(
     for name, value in stage.certificates.get(model.seed, {}).items()
     if name not in LONG_FIELDS
   }
-  card |= {
-    "data_sheet": origin | data_sheet(stage, model, results),
-    "certificate": certificate or None,
-  }
-  files.write(path, card, arrays)
-  # A name with a slash is a file, one without is a model of the package.
-  written_card, _ = files.read(f"{path.parent}/{path.name}")
+  sheet = origin | data_sheet(stage, model, results)
+  card |= {"data_sheet": sheet, "certificate": certificate or None}
+  card = files.write(path, card, arrays)
   print(
-    f"seed {model.seed}, step {model.step}: {written_card['parameters']:,}"
-    f" parameters, {written_card['bytes']:,} bytes"
+    f"seed {model.seed}, step {model.step}: {card['parameters']:,} parameters,"
+    f" {card['bytes']:,} bytes"
   )
   print(f"{path}.npz and {path}.json")
   return 0
@@ -88,16 +73,8 @@ def exported_model(
   config: ConfigDict, model: Model
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """Returns the card of a model so far ("task", "family", "config" and
-  "table"), and the arrays of its file, without the output heads of hints.
-
-  Args:
-    config: the config of the stage that trained the model.
-    model: the model.
-
-  Raises:
-    UsageError: its parameters are not float32, its bias is a matrix, or its
-      task is not what its transducer says.
-  """
+  "table"), and the arrays of its file, without the output heads of hints; the
+  config is that of the stage that trained it."""
   exported_config = config_of(config, model.seed)
   experiment = build.build(exported_config)
   params = used_params(model.params, experiment)
@@ -119,27 +96,18 @@ def choose(
   models: list[Model], certificates: dict[int, dict], seed: int | None
 ) -> Model:
   """Returns the model of a seed or, of None, the one that is proved with the
-  largest margin; if none is proved, the best by validation.
-
-  Raises:
-    UsageError: there is no model of this seed.
-  """
+  largest margin; if none is proved, the best by validation."""
   by_seed = {model.seed: model for model in models}
-  check(
-    seed is None or seed in by_seed,
-    f"--seed={seed}: the workdir has {', '.join(map(str, by_seed))}",
-  )
-  if seed is not None:
-    return by_seed[seed]
-  margins = {
-    seed: certificate["margin"]
-    for seed, certificate in certificates.items()
-    if certificate["outcome"] == 1
-  }
-  if margins:
-    return by_seed[max(margins, key=margins.__getitem__)]
-  runs.print_note("no seed is proved: the best one by validation is exported")
-  return best(models)
+  if seed is None:
+    proved = [x for x in certificates if certificates[x]["outcome"] == 1]
+    if not proved:
+      note = "no seed is proved: the best one by validation is exported"
+      runs.print_note(note)
+      return best(models)
+    seed = max(proved, key=lambda x: certificates[x]["margin"])
+  seeds = ", ".join(map(str, by_seed))
+  check(seed in by_seed, f"--seed={seed}: the workdir has {seeds}")
+  return by_seed[seed]
 
 
 def config_of(config: ConfigDict, seed: int) -> ConfigDict:
@@ -147,26 +115,16 @@ def config_of(config: ConfigDict, seed: int) -> ConfigDict:
   trained it: without hints, so that it has no output heads of theirs, and with
   an empty bias.file, because the file of the model has its bias."""
   config = copy.deepcopy(config)
-  has_bias = config.bias.kind != "none"
-  changes = {
-    "seeds": (seed,),
-    "mesh": (),
-    "hints": (),
-    "mixing.weights": (),
-    "bias.kind": "file" if has_bias else "none",
-    "bias.file": "",
-  }
-  config.update_from_flattened_dict(changes)
+  config.update(seeds=(seed,), mesh=(), hints=())
+  config.mixing.weights = ()
+  kind = "none" if config.bias.kind == "none" else "file"
+  config.bias.update(kind=kind, file="")
   return config
 
 
 def used_params(params: dict, experiment: Experiment) -> dict:
   """Returns those parameters that an experiment has, as float32 arrays: a model
-  with hints has further output heads, and rows of the segment embedding.
-
-  Raises:
-    UsageError: they are of another dtype.
-  """
+  with hints has further output heads, and rows of the segment embedding."""
   shapes = jax.eval_shape(lambda: experiment.init(0))
   first = lambda shape, x: x[tuple(map(slice, shape.shape))]
   params = jax.tree.map(first, shapes, {name: params[name] for name in shapes})
@@ -180,11 +138,8 @@ def used_params(params: dict, experiment: Experiment) -> dict:
 
 
 def bias_arrays(model: Model) -> dict[str, Any]:
-  """Returns the arrays of a bias file with a model's lines; {} if it has none.
-
-  Raises:
-    UsageError: the bias is a matrix.
-  """
+  """Returns the arrays of a bias file with a model's lines, {} if it has
+  none."""
   for site, bias in model.scaffold.items():
     check(
       isinstance(bias, SiteLines),

@@ -5,6 +5,7 @@ W/finetune_1, W/finetune_2 and so on are the rounds in a workdir W of
 --mode=train or abc, each with the inputs that it trains on.
 """
 
+import itertools
 import json
 import pathlib
 
@@ -26,9 +27,6 @@ def check_config(config: ConfigDict, prefix: str = "") -> None:
     config: the config of the training, which `build` accepts.
     prefix: what the names of its fields begin with in the user's config, like
       "retrain.", for the error message.
-
-  Raises:
-    UsageError: they cannot.
   """
   if not config.finetune.rounds:
     return
@@ -54,24 +52,13 @@ def check_config(config: ConfigDict, prefix: str = "") -> None:
 def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
   """Certifies the models of a workdir, and trains again those that are wrong:
   in each of at most config.finetune.rounds rounds every seed of which inputs no
-  longer than in training show it. With 0 rounds nothing is certified either.
-
-  Args:
-    config: the config of the workdir.
-    folder: the workdir, to which all results are written.
-
-  Raises:
-    UsageError: as in `certify.certify`.
-    Interrupted: SIGTERM or SIGINT came and the run stopped; the same command,
-      given again, resumes it.
-  """
+  longer than in training show it. With 0 rounds nothing is certified either."""
   if not config.finetune.rounds:
     return
   name = "retrain" if workdir.is_abc(folder) else "train"
   stage = workdir.load_trained(config, folder, name)
   failed = {}  # {str(seed): inputs on which it failed in earlier rounds}
-  number = 1
-  while True:
+  for number in itertools.count(1):
     path = folder / f"finetune_{number}" / runs.TRAINING_INPUTS
     if not path.exists():
       inputs = _inputs(stage, certify.certify(stage, folder))
@@ -89,9 +76,8 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
       f"certification, round {number}: training on inputs that fail, seeds"
       f" {', '.join(inputs)}"
     )
-    params = {model.seed: model.params for model in stage.models}
-    loop.train(run, [params[seed] for seed in run.seeds])
-    stage, number = workdir.after_round(stage, run), number + 1
+    loop.train(run, runs.initial(run, stage.models))
+    stage = workdir.after_round(stage, run)
 
 
 def _inputs(

@@ -14,15 +14,8 @@ from lengthgen_jax.pipelines import runs, workdir
 
 def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
   """Answers input texts, one a line of a file, or of standard input for None,
-  with the seed that is best by validation.
-
-  Returns:
-    The exit code: 1 if an input has no answer, else 0.
-
-  Raises:
-    UsageError: nothing was trained there, the file cannot be read, or standard
-      input is closed.
-  """
+  with the seed that is best by validation; returns the exit code, 1 if an input
+  has no answer."""
   check(
     source or sys.stdin,
     "standard input is closed: name a file of inputs with --input",
@@ -47,8 +40,7 @@ def answer_all(model: Model, source: TextIO, scratchpad: bool = False) -> int:
   returns 1 if any is an error, else 0.
 
   A terminal is answered line by line, anything else as a whole. With
-  `scratchpad`, intermediate results precede each answer.
-  """
+  `scratchpad`, intermediate results precede each answer."""
   failed = False
   groups = ([line] for line in source) if source.isatty() else [list(source)]
   for group in groups:

@@ -12,7 +12,6 @@ import html
 import pathlib
 import re
 from collections.abc import Iterator
-from functools import partial
 
 import jax
 import numpy as np
@@ -27,7 +26,6 @@ from lengthgen_jax.pipelines import (
   runs,
   workdir,
 )
-from lengthgen_jax.pipelines.attention_statistics import strongest_lines
 from lengthgen_jax.probes import figures, interventions
 from lengthgen_jax.probes.activations import (
   Mean,
@@ -50,15 +48,11 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   """Probes the models of a workdir's stage; returns the exit code, 0.
 
   With probe.retrain it trains in a folder "without", in that of the stage's
-  training.
-
-  Raises:
-    UsageError: nothing was trained there, or a field of probe is not valid for
-      the models.
-  """
+  training."""
   names = workdir.stage_names(config, folder)
-  check_choice("probe.stage", config.probe.stage or names[-1], names)
-  stage = workdir.load_stage(config, folder, config.probe.stage)
+  name = config.probe.stage or names[-1]
+  check_choice("probe.stage", name, names)
+  stage = workdir.load_stage(config, folder, name)
   section, models = stage.config.probe, stage.models
   model = best(models)
   probes = select(section.only, model, "probe.only", PROBES)
@@ -97,10 +91,9 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   )
   page = [
     f"<!doctype html><meta charset=utf-8><title>{title}</title>",
-    f"<h1>{title}</h1>",
+    *(f"<h1>{title}</h1>", f"<pre>{html.escape(text)}</pre>"),
+    *(f'<p><img src="{x.name}" alt="{x.stem}"></p>' for x in paths),
   ]
-  page.append(f"<pre>{html.escape(text)}</pre>")
-  page += [f'<p><img src="{x.name}" alt="{x.stem}"></p>' for x in paths]
   records.write_text(figure_folder / "index.html", "\n".join(page))
   print(f"rows: {folder / 'probes.jsonl'}")
   print(f"figures: {figure_folder / 'index.html'}")
@@ -112,10 +105,6 @@ def _inputs(config: ConfigDict, model: Model) -> dict[str, Observation]:
   probe.inputs, and random ones, whose text is the prompt's tokens.
 
   If config.probe names neither, the task's `figure_input` or `usage` is drawn.
-
-  Raises:
-    UsageError: one is no input of the task, or too long for the model or for a
-      figure.
   """
   experiment, task, inputs = model.experiment, model.experiment.task, {}
   num_random = config.probe.random_inputs
@@ -187,9 +176,7 @@ def _rows(
       section.samples,
       seed=config.eval.seed,
       exact=not by_length,
-      scored_lines=partial(
-        strongest_lines, config.calibration, model, section.samples
-      ),
+      calibration=config.calibration,
     )
     conditions = _conditions(stage, model, length)
     for name, means in measure(selected, batches).items():
@@ -243,8 +230,7 @@ def retrained(
     run: the training of `model`, which is done again for its seed; rounds of
       finetuning are not.
     model: a trained model whose bias is lines.
-    config: the whole config of the model.
-  """
+    config: the whole config of the model."""
   length = _causal_length(config.probe, model)
   scaffold = jax.tree.map(lambda x: np.asarray(x)[None], model.scaffold)
   entries_by_line = {

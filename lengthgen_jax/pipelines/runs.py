@@ -5,19 +5,21 @@ import itertools
 import json
 import pathlib
 import sys
+from collections.abc import Callable
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from lengthgen_jax import hosts
+from lengthgen_jax import hosts, sections
+from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config import build
-from lengthgen_jax.errors import UsageError
+from lengthgen_jax.errors import UsageError, check
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines.training_probes import make_watcher
-from lengthgen_jax.training import loop, mesh, optimizer
+from lengthgen_jax.probes.activations import observations
+from lengthgen_jax.probes.registry import PROBES, measure, select
+from lengthgen_jax.training import loop, mesh
 
 TRAINING_INPUTS = "inputs.json"  # of a round of finetuning, by seed
 
@@ -33,11 +35,7 @@ def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
 
   Args:
     config: a whole config.
-    folder: where the checkpoints and logs of the run are or will be.
-
-  Raises:
-    UsageError: a field is not valid, or the bias does not fit the model.
-  """
+    folder: where the checkpoints and logs of the run are or will be."""
   if "float64" in (config.model.dtype, config.retrain.model.get("dtype")):
     jax.config.update("jax_enable_x64", True)  # for all stages of the process
   experiment = build.build(config)
@@ -45,7 +43,7 @@ def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
   _check_scaffold(experiment, scaffold, config.eval)
   return loop.Run(
     experiment=experiment,
-    train=optimizer.TrainConfig(**config.train),
+    train=sections.Train(**config.train),
     seeds=tuple(config.seeds),
     scaffold=scaffold,
     folder=folder,
@@ -53,7 +51,7 @@ def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
     keep=config.checkpoint.keep,
     report=print_note,
     sparse_plan=experiment.sparse_training_plan(scaffold),
-    watch=make_watcher(config.probe, config.calibration, experiment, scaffold),
+    watch=make_watcher(config, experiment, scaffold),
     watch_every=config.probe.every,
     mesh=mesh.make(config.mesh, config.seeds, config.train.batch_size),
   )
@@ -87,6 +85,48 @@ def _check_scaffold(
       experiment.check_scaffold(width, scaffold)
 
 
+def make_watcher(
+  config: ConfigDict, experiment: Experiment, scaffold: dict
+) -> Callable[[loop.Run, loop.TrainState], list[dict]] | None:
+  """Returns the function that probes a run while it trains, of the run and the
+  states [R, ...] of its seeds: it returns rows of watched.jsonl, one for each
+  seed and each `Mean` of a probe. None if probe.every is 0."""
+  section = config.probe
+  if not section.every:
+    return None
+  watched = {name: probe for name, probe in PROBES.items() if probe.watched}
+  untrained = trained.Model(experiment, of_seed(scaffold, 0), {})
+  probes = select((), untrained, "", watched)
+  requirements = {probe.requires.text for probe in watched.values()}
+  check(
+    probes,
+    f"probe.every={section.every}: probes during training are for"
+    f" {' and for '.join(sorted(requirements))} alone; choose probe.every=0",
+  )
+
+  def watch(run: loop.Run, states: loop.TrainState) -> list[dict]:
+    rows = []
+    # With the current parameters, not those that were best in validation.
+    models = trained.models(run, states, checkpoint="last")
+    for step, model in zip(states.step.tolist(), models, strict=True):
+      batches = observations(
+        model,
+        experiment.train_length,
+        section.samples,
+        calibration=config.calibration,
+      )
+      for name, means in measure(probes, batches).items():
+        rows += [
+          {"step": step, "seed": model.seed, "metric": name}
+          | {"part": mean.part, "layer": mean.layer, "head": mean.head}
+          | {"line": mean.line, "value": mean.value, "n": int(mean.count)}
+          for mean in means.values()
+        ]
+    return rows
+
+  return watch
+
+
 def finetuning_run(
   section: ConfigDict, run: loop.Run, folder: pathlib.Path
 ) -> loop.Run:
@@ -101,45 +141,34 @@ def finetuning_run(
   """
   text = (folder / TRAINING_INPUTS).read_text(encoding="utf-8")
   inputs = {int(seed): texts for seed, texts in json.loads(text).items()}
-  seeds, texts = tuple(inputs), []
-  for of_seed in inputs.values():
-    failing, thin = of_seed["failing"], of_seed["thin"]
+  seeds, counterexamples = tuple(inputs), []
+  for seed, texts in inputs.items():
+    failing, thin = texts["failing"], texts["thin"]
     # Those that fail are repeated, so that they are about as many as those with
     # thin margins.
     repeats = max(len(thin) // max(len(failing), 1), 1)
-    texts.append(failing * repeats + thin)
-  counts, task = list(map(len, texts)), run.experiment.task
-  # There is one bucket at most (finetune.check_config).
-  longest = task.num_items(run.experiment.data[0].bound(0))
-  shape = len(seeds), max(counts), task.operands
-  lengths = np.zeros(shape, np.int32)
-  items = np.zeros((*shape, longest), np.int32)
-  for r, of_seed in enumerate(texts):
-    for i, text in enumerate(of_seed):
-      parsed, lengths[r, i] = task.parse(text)
-      items[r, i, :, : np.shape(parsed)[-1]] = parsed
+    counterexamples += [(seed, text) for text in failing * repeats + thin]
+  data, *hints = run.experiment.data
+  data = dataclasses.replace(
+    data, counterexamples=tuple(counterexamples), share=section.share
+  )
   number = int(folder.name.partition("_")[2])
   learning_rate = section.learning_rate * section.rate_decay ** (number - 1)
   indices = [run.seeds.index(seed) for seed in seeds]
   return dataclasses.replace(
     run,
+    experiment=dataclasses.replace(run.experiment, data=(data, *hints)),
     seeds=seeds,
     scaffold=jax.tree.map(
       lambda x: x[indices] if len(x) > 1 else x, run.scaffold
     ),
     folder=folder,
-    replay={
-      "items": items,
-      "lengths": lengths,
-      "count": np.array(counts, np.int32),
-    },
     train=dataclasses.replace(
       run.train,
       steps=section.steps,
       learning_rate=learning_rate,
       adam_learning_rate=run.train.adam_learning_rate
       * (learning_rate / run.train.learning_rate),
-      replay_share=section.share,
       warmup_steps=min(20, section.steps),
       restarts=0,
       target_exact_match=2.0,  # never reached, so that all steps are taken
@@ -148,14 +177,14 @@ def finetuning_run(
   )
 
 
+def initial(run: loop.Run, models: list[trained.Model]) -> list[dict]:
+  """Returns the parameters that the seeds of a run start from, of models of
+  these seeds."""
+  params = {model.seed: model.params for model in models}
+  return [params[seed] for seed in run.seeds]
+
+
 def load(run: loop.Run, checkpoint: str) -> list[trained.Model]:
-  """Returns the models of a trained run, one of each seed.
-
-  Args:
-    run: the run.
-    checkpoint: "last", "best" or the number of a step.
-
-  Raises:
-    UsageError: there is no such checkpoint.
-  """
+  """Returns the models of a trained run, one of each seed; the checkpoint is
+  "last", "best" or the number of a step."""
   return trained.models(run, loop.load(run, checkpoint), checkpoint)

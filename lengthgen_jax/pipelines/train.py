@@ -14,18 +14,7 @@ from lengthgen_jax.training import loop
 
 
 def run(config: ConfigDict, folder: pathlib.Path) -> int:
-  """Trains and evaluates what a config describes; returns the exit code.
-
-  Args:
-    config: the whole config of the run.
-    folder: the workdir.
-
-  Raises:
-    UsageError: a field is not valid; or the workdir is another run's, cannot
-      be written or has a damaged file.
-    Interrupted: SIGTERM or SIGINT came and the run stopped; the same command,
-      given again, resumes it.
-  """
+  """Trains and evaluates what a config describes; returns the exit code."""
   training_run = runs.make_run(config, folder)
   finetune.check_config(config)
   initial = initial_parameters(config, training_run)

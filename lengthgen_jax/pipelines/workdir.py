@@ -55,11 +55,7 @@ def lock(workdir: pathlib.Path) -> Iterator[None]:
   """Keeps other processes from writing in a workdir, which is made if missing.
 
   A process that ends, however it does, holds no lock. Of several hosts the
-  first one alone has it.
-
-  Raises:
-    UsageError: another process has the lock, or the workdir cannot be written.
-  """
+  first one alone has it."""
   if not hosts.is_primary():
     yield
     return
@@ -90,25 +86,22 @@ def lock(workdir: pathlib.Path) -> Iterator[None]:
 
 
 def is_of(config: ConfigDict, workdir: pathlib.Path) -> bool:
-  """Returns whether a workdir is that of a config; False if it is nobody's.
-
-  Raises:
-    UsageError: it is that of another config.
-  """
+  """Returns whether a workdir is that of a config; False if it is nobody's."""
   saved_config = files.saved_config(workdir)
   if saved_config is None:
     return False
+  model = saved_config.pretrained
   content = "a run that was trained there"
-  if saved_config.pretrained:
-    content = f"results of --model={saved_config.pretrained}"
+  if model:
+    content = f"results of --model={model}"
   check(
-    saved_config.pretrained == config.pretrained,
+    model == config.pretrained,
     f"--workdir={workdir} holds {content}: choose another workdir",
   )
   # A pretrained model's config is compared with its card (`load_trained`).
-  differences = files.differences(config, saved_config)
+  differences = [] if model else files.differences(config, saved_config)
   check(
-    config.pretrained or not differences,
+    not differences,
     f"--workdir={workdir} belongs to another config: {'; '.join(differences)}."
     " Choose another workdir, or the config it was made with",
   )
@@ -117,26 +110,17 @@ def is_of(config: ConfigDict, workdir: pathlib.Path) -> bool:
 
 def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
   """Makes a workdir this config's, unless it is already: of a training in one
-  of the modes "train" and "abc", or of results of a pretrained model.
-
-  Raises:
-    UsageError: it cannot be written, or holds something else.
-  """
+  of the modes "train" and "abc", or of results of a pretrained model."""
   is_own = is_of(config, workdir)
   if config.pretrained:
-    is_used = workdir.is_dir() and any(workdir.iterdir())
     check(
-      is_own or not is_used,
+      is_own or not workdir.is_dir() or not any(workdir.iterdir()),
       f"--workdir={workdir} is not empty, and not of --model="
       f"{config.pretrained}: name another --workdir for the results",
     )
-  else:
-    other, part = {
-      "train": ("abc", "interpolate"),
-      "abc": ("train", "checkpoints"),
-    }[mode]
+  for other, part in (("abc", "interpolate"), ("train", "checkpoints")):
     check(
-      not (is_own and (workdir / part).is_dir()),
+      mode == other or not (workdir / part).is_dir(),
       f"--workdir={workdir} holds a run of --mode={other}: choose another"
       " workdir",
     )
@@ -165,11 +149,7 @@ def bias_path(workdir: pathlib.Path) -> pathlib.Path:
 
 def read_certificates(workdir: pathlib.Path) -> dict[str, dict]:
   """Returns {str(seed): certificate}, {} if nothing was certified; those of
-  before 0.3, which say "value" in place of "outcome", do not count.
-
-  Raises:
-    UsageError: the file cannot be read.
-  """
+  before 0.3, which say "value" in place of "outcome", do not count."""
   path = workdir / CERTIFICATE
   if not path.exists():
     return {}
@@ -192,8 +172,7 @@ class Stage(NamedTuple):
     run: its training; of "finetune", that before the first round.
     num_seeds: how many seeds the user's config names; a stage may train fewer.
     models: one of each seed.
-    certificates: {seed: certificate} of the models that have one.
-  """
+    certificates: {seed: certificate} of the models that have one."""
 
   name: str
   config: ConfigDict
@@ -204,11 +183,7 @@ class Stage(NamedTuple):
 
 
 def stage_names(config: ConfigDict, workdir: pathlib.Path) -> list[str]:
-  """Returns the names of a workdir's stages, in their order.
-
-  Raises:
-    UsageError: nothing was trained there, or with another config.
-  """
+  """Returns the names of a workdir's stages, in their order."""
   if config.pretrained:
     return [pretrained.read(config.pretrained)[0]["data_sheet"]["stage"]]
   check(
@@ -237,12 +212,7 @@ def load_stage(
   config: ConfigDict, workdir: pathlib.Path, name: str = ""
 ) -> Stage:
   """Loads a stage, by default the last one, with the certificates that hold;
-  its models lack the lines that these say are closed.
-
-  Raises:
-    UsageError: nothing was trained there, a run has no checkpoint or not that
-      of eval.checkpoint, or the config is not that of the pretrained model.
-  """
+  its models lack the lines that these say are closed."""
   stage = load_trained(config, workdir, name)
   models, certificates, saved = [], {}, read_certificates(workdir)
   for model in stage.models:
@@ -281,11 +251,7 @@ def load_trained(
 def retraining(
   config: ConfigDict, workdir: pathlib.Path
 ) -> tuple[ConfigDict, loop.Run]:
-  """Returns the config and the training run of the stage "retrain".
-
-  Raises:
-    UsageError: its bias was not calibrated yet.
-  """
+  """Returns the config and the training run of the stage "retrain"."""
   path = bias_path(workdir)
   check(
     path.exists(),
@@ -306,7 +272,10 @@ def after_round(stage: Stage, run: loop.Run) -> Stage:
     if model.stopped_at >= 0:  # this round diverged
       stopped_at = before.step + model.stopped_at
     models[model.seed] = dataclasses.replace(
-      model, step=before.step + model.step, stopped_at=stopped_at
+      model,
+      experiment=before.experiment,  # without the round's counterexamples
+      step=before.step + model.step,
+      stopped_at=stopped_at,
     )
   config = copy.deepcopy(stage.config)
   config.method = f"{config.method.removesuffix('+finetune')}+finetune"
@@ -316,11 +285,7 @@ def after_round(stage: Stage, run: loop.Run) -> Stage:
 
 
 def _pretrained_stage(config: ConfigDict, workdir: pathlib.Path) -> Stage:
-  """Returns the stage that trained a pretrained model.
-
-  Raises:
-    UsageError: the config or eval.checkpoint is not the model's.
-  """
+  """Returns the stage that trained a pretrained model."""
   model_config = pretrained.get_config(config.pretrained)
   config = copy.deepcopy(config)
   # A saved config may have the path of before the package was moved.
@@ -365,8 +330,7 @@ class LoadedModel:
     certificate: what --mode=certify found; None if the model was not certified,
       and `pretrained.files.OTHER_MODEL` if a card's is of another model.
     data_sheet: how a pretrained model was made, and its test results; None for
-      a model that was trained in a workdir.
-  """
+      a model that was trained in a workdir."""
 
   model: trained.Model
   config: ConfigDict
@@ -376,11 +340,7 @@ class LoadedModel:
   def predict(self, texts: str | Iterable[str]) -> str | list[str]:
     """Returns the answer to an input text, or a list of those to several.
 
-    An input that the model cannot answer gets "error: " and the reason.
-
-    Raises:
-      ValueError: an input is no string.
-    """
+    An input that the model cannot answer gets "error: " and the reason."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
       return self.model.answers([texts])[0]
     return self.model.answers(texts)
@@ -412,13 +372,13 @@ def load(
   check_choice("stage", stage or names[-1], names)
   loaded = load_stage(config, workdir, stage)
   models = {model.seed: model for model in loaded.models}
+  best = trained.best(loaded.models).seed
+  seed = best if seed is None else seed
   check(
-    seed is None or seed in models,
-    f"seed={seed}: {source} has {', '.join(map(str, models))}",
+    seed in models, f"seed={seed}: {source} has {', '.join(map(str, models))}"
   )
-  model = trained.best(loaded.models) if seed is None else models[seed]
-  certificate, sheet = loaded.certificates.get(model.seed), None
+  certificate, sheet = loaded.certificates.get(seed), None
   if config.pretrained:
     card, _ = pretrained.read(config.pretrained)
     certificate, sheet = card["certificate"], card["data_sheet"]
-  return LoadedModel(model, loaded.config, certificate, sheet)
+  return LoadedModel(models[seed], loaded.config, certificate, sheet)

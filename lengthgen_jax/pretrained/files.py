@@ -228,8 +228,9 @@ def to_arrays(params: dict, lines: dict) -> dict[str, np.ndarray]:
   return {name: np.asarray(value) for name, value in named.items()}
 
 
-def write(path: pathlib.Path, card: dict, arrays: dict) -> None:
-  """Writes the two files of a model; `path` is FOLDER/NAME, without a suffix.
+def write(path: pathlib.Path, card: dict, arrays: dict) -> dict[str, Any]:
+  """Writes the two files of a model, of which it returns the card; `path` is
+  FOLDER/NAME, without a suffix.
 
   The card has the CARD_FIELDS but for "format" and those that follow from the
   other arguments: "name", "parameters", "bytes" and "sha256". Its certificate
@@ -252,8 +253,10 @@ def write(path: pathlib.Path, card: dict, arrays: dict) -> None:
     }
     if card["certificate"]:
       whole_card["certificate"] = card["certificate"] | stamp
-    text = card_text({field: whole_card[field] for field in CARD_FIELDS})
+    whole_card = {field: whole_card[field] for field in CARD_FIELDS}
+    text = card_text(whole_card)
     path.with_name(f"{path.name}.json").write_text(text, encoding="utf-8")
+  return whole_card
 
 
 def card_text(card: dict) -> str:

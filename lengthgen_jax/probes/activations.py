@@ -12,6 +12,8 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ import numpy as np
 from lengthgen_jax import rng
 from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.errors import check
+from lengthgen_jax.evaluation.mean_attention import strongest_lines
 from lengthgen_jax.evaluation.trained import Model, attention_bytes
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.transformer import blocks
@@ -156,7 +159,7 @@ def observations(
   seed: int = 0,
   first: int = 0,
   exact: bool = True,
-  scored_lines: Callable[[], dict] = dict,
+  calibration: Any = None,
 ) -> Iterator[Observation]:
   """Yields observations of a model on random inputs of its task's first test
   set, in as many batches as memory requires.
@@ -169,7 +172,7 @@ def observations(
     first: the index of the first input.
     exact: whether batches are padded to exactly this length; otherwise one
       compiled program serves several lengths.
-    scored_lines: as in Observation.
+    calibration: config.calibration, for probes of lines.
 
   Raises:
     UsageError: the model takes no inputs of this length.
@@ -178,6 +181,7 @@ def observations(
   width, units = experiment.test_width(length), task.units(length)
   experiment.check_scaffold(width, model.scaffold)
   longest = width if exact else experiment.bound(width, model.scaffold)
+  scored_lines = partial(strongest_lines, calibration, model, samples)
   layers = experiment.model.config.num_decoder_layers
   example_bytes = layers * attention_bytes(experiment, longest, None)
   samples = task.num_test_samples(length, samples)

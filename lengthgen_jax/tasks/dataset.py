@@ -6,7 +6,7 @@ Examples are functions of seeds and indices and are never stored.
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -231,6 +231,10 @@ class Dataset:
   numbers: str
   size: int  # the number of training examples, 0 for an endless stream
   seed: int
+  # In finetuning, (seed of the training, input text): a `share` of its batches
+  # is drawn from these.
+  counterexamples: tuple[tuple[int, str], ...] = ()
+  share: float = 0.0
 
   def bound(self, bucket: int) -> Width:
     """Returns the `bound` of the Size of a bucket's examples; it is static."""
@@ -291,8 +295,10 @@ class Dataset:
     bucket: int,
     width_index: int | jax.Array = 0,
     held_out: bool = False,
+    seed: int | jax.Array | None = None,
   ) -> Batch:
-    """Draws `count` examples of a bucket uniformly with replacement.
+    """Draws `count` examples of a bucket uniformly with replacement, and with
+    the seed of a training its counterexamples in place of some.
 
     Held-out examples come from a stream of their own, which is endless; with
     "permutation" their operands are the integers held out of training.
@@ -305,39 +311,40 @@ class Dataset:
     else:
       index_B = jax.random.bits(key, (count,), jnp.uint32)
     stream = "held_out" if held_out else "examples"
-    return self.examples(index_B, bucket, width_index, stream)
+    batch = self.examples(index_B, bucket, width_index, stream)
+    if seed is None or not self.counterexamples:
+      return batch
+    return self._with_counterexamples(batch, key, seed, width_index)
 
-  def with_replay(
+  def _with_counterexamples(
     self,
     batch: Batch,
-    replay: dict[str, jax.Array],
     key: jax.Array,
-    count: int,
+    seed: int | jax.Array,
     width_index: int | jax.Array,
   ) -> Batch:
-    """Returns a batch of the data set's only bucket in which examples that are
-    drawn from a replay set take the place of the first `count`; at natural
-    widths they are drawn from those of this width, and if there are none the
-    batch stays as it is.
-
-    The replay set has inputs as "items" [n, operands, max_length] and "lengths"
-    [n, operands], of which the first "count" are valid.
-    """
-    width = self._width(width_index)
-    allowed = jnp.arange(len(replay["lengths"])) < replay["count"]
+    """Returns a batch of the data set's only bucket in which counterexamples of
+    a seed take the place of the first examples; at natural widths they are
+    those of this width, and if there are none the batch stays as it is."""
+    seeds, texts = zip(*self.counterexamples, strict=True)
+    width, bound = self._width(width_index), self.bound(0)
+    items, lengths = map(
+      jnp.array, item_arrays(self.task, map(self.task.parse, texts), bound)
+    )
+    allowed = jnp.array(seeds) == seed
     if self.natural:
-      allowed &= replay["lengths"].max(axis=1) == width - self.task.slack
-    total = jnp.cumsum(allowed)
-    number = jax.random.randint(key, (count,), 1, total[-1] + 1)
-    drawn = jnp.searchsorted(total, number)  # of this number among the allowed
-    items, lengths = replay["items"][drawn], replay["lengths"][drawn]
-    replayed = _pack_items(
-      self.task, self.kind, items, lengths, width, self.bound(0)
+      allowed &= lengths.max(axis=1) == width - self.task.slack
+    count = max(int(self.share * len(batch.inputs)), 1)
+    key = jax.random.fold_in(key, count)
+    p = allowed.astype(jnp.float32)
+    drawn = jax.random.choice(key, len(texts), (count,), p=p)
+    typed = _pack_items(
+      self.task, self.kind, items[drawn], lengths[drawn], width, bound
     )
     overwrite = lambda old, new: old.at[:count].set(
       jnp.where(allowed.any(), new, old[:count])
     )
-    return map_examples(overwrite, batch, replayed)
+    return map_examples(overwrite, batch, typed)
 
 
 @jit_unoptimized(0, 1, 2, 7, 8)
@@ -384,13 +391,25 @@ def parsed_batch(
   They are padded to one width unless the task is ragged; `bound` is as in
   `test_batch`.
   """
-  lengths = np.array([lengths for _, lengths in parsed], np.int32)
-  items = np.zeros((*lengths.shape, task.num_items(bound)), np.int32)
-  for i, (typed_items, _) in enumerate(parsed):
-    items[i, :, : np.shape(typed_items)[-1]] = typed_items
   return _batch_of_items(
-    task, kind, items, lengths, np.asarray(width, np.int32), bound
+    task,
+    kind,
+    *item_arrays(task, parsed, bound),
+    np.asarray(width, np.int32),
+    bound,
   )
+
+
+def item_arrays(
+  task: Task, parsed: Iterable[tuple[Ids, Ids]], bound: Width
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns the items [B, O, n] and lengths [B, O] of parsed inputs."""
+  all_items, all_lengths = zip(*parsed, strict=True)
+  lengths = np.array(all_lengths, np.int32)
+  items = np.zeros((*lengths.shape, task.num_items(bound)), np.int32)
+  for i, typed_items in enumerate(all_items):
+    items[i, :, : np.shape(typed_items)[-1]] = typed_items
+  return items, lengths
 
 
 def _pack_items(

@@ -29,17 +29,14 @@ from lengthgen_jax import hosts, rng, stopwatch
 from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.sections import Train
 from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.dataset import Part, StepSpec
 from lengthgen_jax.tasks.packing import Batch
 from lengthgen_jax.training.checkpoint import Checkpoints
 from lengthgen_jax.training.log import Log, stop_signals
 from lengthgen_jax.training.mesh import SINGLE_DEVICE, Mesh
-from lengthgen_jax.training.optimizer import (
-  TrainConfig,
-  make_optimizer,
-  make_schedule,
-)
+from lengthgen_jax.training.optimizer import make_optimizer, make_schedule
 
 # What the largest activations of a block may take on a CPU in a microbatch.
 CACHE_BYTES = 3 << 20
@@ -52,7 +49,7 @@ class TrainSpec:
   """What compiled training depends on; hashable."""
 
   experiment: Experiment
-  train: TrainConfig
+  train: Train
   # of attention along lines; None: dense attention
   sparse_plan: SparsePlan | None = None
   mesh: Mesh = SINGLE_DEVICE
@@ -79,15 +76,13 @@ class Run:
   """What is trained, and where it is stored."""
 
   experiment: Experiment
-  train: TrainConfig
+  train: Train
   seeds: tuple[int, ...]  # the R seeds, which are trained together
   scaffold: dict  # the bias by attention site, with a leading axis R or 1
   folder: pathlib.Path  # of checkpoints and logs
   save_every: int  # chunks between checkpoints
   keep: int  # how many of the newest checkpoints stay
   report: Callable[[str], None]  # prints a line
-  # inputs to train on again, with a leading axis R; see `draw_batch`
-  replay: dict | None = None
   sparse_plan: SparsePlan | None = None
   # returns rows of probes during training, for watched.jsonl
   watch: Callable[["Run", "TrainState"], list[dict]] | None = None
@@ -162,26 +157,15 @@ def draw_batch(
   part: Part,
   seed: jax.Array | int,
   step: jax.Array | int,
-  replay: dict | None = None,
 ) -> tuple[Batch, rng.Noise]:
   """Draws a part of a head's examples of a gradient step, and their noise
   (dropout, random positions and counts): a function of seed and step, the
   number of gradient steps before this one.
-
-  `replay` are inputs from which a fraction (finetune.share) of the main
-  task's examples is drawn: "items" [n, operands, longest] and "lengths" [n,
-  operands], of which only the first "count" are valid.
   """
   experiment, index = spec.experiment, spec.experiment.output_heads.index(head)
   data_key = jax.random.fold_in(rng.stream(seed, "data"), step)
   width_index = step // spec.steps_per_cycle  # every cycle has the next width
-  batch = experiment.sample(data_key, head, part, width_index)
-  if replay is not None and index == 0:
-    count = max(int(spec.train.replay_share * part.count), 1)
-    replay_key = jax.random.fold_in(data_key, count)
-    batch = experiment.data[0].with_replay(
-      batch, replay, replay_key, count, width_index
-    )
+  batch = experiment.sample(data_key, head, part, width_index, seed=seed)
   key = jax.random.fold_in(rng.stream(seed, "dropout"), step)
   key = jax.random.fold_in(jax.random.fold_in(key, index), part.bucket)
   noise = rng.Noise(key, jnp.arange(len(batch.inputs)))
@@ -275,7 +259,6 @@ def train_step(
   seed: jax.Array | int,
   step: jax.Array | int,
   scaffold: dict,
-  replay: dict | None = None,
 ) -> tuple[dict, optax.OptState, jax.Array]:
   """Takes a gradient step of the weighted sum of the shares' mean losses.
 
@@ -287,7 +270,7 @@ def train_step(
   for share in step_spec:
     sums = []
     for part in share.parts:
-      batch, noise = draw_batch(spec, share.head, part, seed, step, replay)
+      batch, noise = draw_batch(spec, share.head, part, seed, step)
       part_sums = loss_and_grads(
         params, spec, scaffold, share.head, batch, noise
       )
@@ -351,14 +334,13 @@ class ChunkInputs(NamedTuple):
   cycles: Any  # how many to train; 0 for a seed that is done
   widths: Any  # how many to validate; 0 for a seed that is done
   scaffold: dict
-  replay: dict | None
 
 
 def train_chunk(
   spec: TrainSpec, inputs: ChunkInputs
 ) -> tuple[dict, optax.OptState, Metrics]:
   """Trains a seed for some cycles, and validates it."""
-  params, opt_state, seed, first_step, cycles, widths, scaffold, replay = inputs
+  params, opt_state, seed, first_step, cycles, widths, scaffold = inputs
   experiment = spec.experiment
   # The heads that each step of a cycle trains.
   heads = [
@@ -371,7 +353,7 @@ def train_chunk(
     for k, step_spec in enumerate(experiment.step_specs):
       step = first_step + i * spec.steps_per_cycle + k
       params, opt_state, losses = train_step(
-        spec, step_spec, params, opt_state, seed, step, scaffold, replay
+        spec, step_spec, params, opt_state, seed, step, scaffold
       )
       loss_sums = loss_sums.at[heads[k]].add(losses)
     return params, opt_state, loss_sums
@@ -643,7 +625,6 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
         cycles,
         widths,
         scaffold,
-        run.replay,
       )
       params, opt_state, metrics = over_seeds(train_chunk, spec)(inputs)
       metrics = jax.device_get(run.mesh.gather(metrics))

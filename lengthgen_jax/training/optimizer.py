@@ -9,34 +9,23 @@ import optax
 import optax.contrib
 from optax.contrib import MuonDimensionNumbers
 
-from lengthgen_jax import sections
 from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry, check_arguments
-
-
-class TrainConfig(sections.Train):
-  """How a run is trained: the section config.train."""
-
-  # In finetuning, the fraction of the main task's examples that are drawn from
-  # the replay set: inputs on which a certificate found the model wrong, or
-  # right by little.
-  replay_share: float = 0.0
+from lengthgen_jax.sections import Train
 
 
 class Optimizer(NamedTuple):
   """One choice of train.optimizer; `make` takes the learning rate from
   `make_schedule`."""
 
-  make: Callable[[TrainConfig], optax.GradientTransformation]
+  make: Callable[[Train], optax.GradientTransformation]
   uses_adam_fields: bool = False  # train.adam_b1, adam_b2 and adam_eps
   # leaves some parameters to NAdam, whose learning rate is
   # train.adam_learning_rate
   has_separate_adam_rate: bool = False
 
 
-def make_schedule(
-  train: TrainConfig, peak: float | None = None
-) -> optax.Schedule:
+def make_schedule(train: Train, peak: float | None = None) -> optax.Schedule:
   """Returns the learning rate as a function of the attempt's gradient step: a
   linear warm-up to `peak`, by default train.learning_rate, then a constant rate
   or a cosine decay to 0 at train.steps, or one step after the warm-up if that
@@ -54,7 +43,7 @@ def make_schedule(
   )
 
 
-def adam(train: TrainConfig) -> optax.GradientTransformation:
+def adam(train: Train) -> optax.GradientTransformation:
   """Adam; AdamW if there is weight decay."""
   constructor = optax.adam
   if train.weight_decay:
@@ -64,7 +53,7 @@ def adam(train: TrainConfig) -> optax.GradientTransformation:
   )
 
 
-def lion(train: TrainConfig) -> optax.GradientTransformation:
+def lion(train: Train) -> optax.GradientTransformation:
   """Lion (Chen et al. 2023)."""
   return optax.lion(make_schedule(train), weight_decay=train.weight_decay)
 
@@ -97,7 +86,7 @@ def muon_dimensions(params: optax.Params) -> optax.Params:
   return jax.tree_util.tree_map_with_path(dimensions, params)
 
 
-def muon(train: TrainConfig) -> optax.GradientTransformation:
+def muon(train: Train) -> optax.GradientTransformation:
   """Muon (Jordan 2024) for the kernels of attention and MLP, and NAdam for all
   other parameters.
 
@@ -141,7 +130,7 @@ OPTIMIZERS = Registry(
 )
 
 
-def make_optimizer(train: TrainConfig) -> optax.GradientTransformation:
+def make_optimizer(train: Train) -> optax.GradientTransformation:
   """Returns the optimizer that the config names, with gradients clipped by
   global norm first unless `clip_norm` is zero."""
   optimizer = OPTIMIZERS[train.optimizer].make(train)

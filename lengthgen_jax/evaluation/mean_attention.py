@@ -1,5 +1,5 @@
-"""This module collects the mean attention of a trained model for each
-condition, a width and a length of operands."""
+"""The mean attention of a trained model under each condition, a width and a
+length of operands."""
 
 from collections.abc import Sequence
 from functools import partial, reduce
@@ -34,8 +34,7 @@ class Condition(NamedTuple):
   Attributes:
     width: the width that operands are padded to; a pair for grids.
     length: the length of every operand, in the units of the task (bits for
-      parity); a pair for grids. None draws lengths as in training.
-  """
+      parity); a pair for grids. None draws lengths as in training."""
 
   width: Any
   length: Any
@@ -49,8 +48,7 @@ def conditions(
   There is one for each length, at its natural width or at the fixed one. Of a
   grid, the training sizes whose sides are among these lengths are taken.
   Without lengths there is one for every training width, with lengths drawn as
-  in training; a ragged task then has no conditions.
-  """
+  in training; a ragged task then has no conditions."""
   task, widths = experiment.task, experiment.data[0].widths
   lengths = [task.units(length) for length in lengths]
   if task.axes > 1:  # the operands of a grid fill their width
@@ -95,8 +93,7 @@ def collect(
 
   Returns:
     By attention site, the mean attention under each condition; and for each
-    condition, the percentage of samples that count.
-  """
+    condition, the percentage of samples that count."""
   experiment, task = model.experiment, model.experiment.task
   bound = dataset.widest([condition.width for condition in sampled_conditions])
   means: dict[str, list[MeanAttention]] = {x: [] for x in sites(experiment)}
@@ -200,8 +197,7 @@ def strongest_lines(
   without a threshold on their scores.
 
   Samples count even if the model does not solve them, and lengths beyond those
-  of training become the longest of training. It is for tasks of one axis.
-  """
+  of training become the longest of training. It is for tasks of one axis."""
   experiment, longest = model.experiment, model.experiment.train_length
   lengths = sorted({min(length, longest) for length in section.lengths})
   if experiment.task.ragged:
