@@ -313,7 +313,7 @@ def test_machines_and_rules_that_make_no_sense():
     ("insertion_sort", "3 _ 2", "has '_'"),
     ("insertion_sort", "3 33", "has '33'"),
     ("base", "1021", "has '2'"),
-    ("many_addends", "12+", "lacks a number"),
+    ("many_addends", "12+", "lacks a row"),
     ("many_addends", "12+3x", "has 'x'"),
     ("many_addends", "12+3*", "has no number behind *"),
     ("many_addends", "12+3*0", "has no number behind *"),

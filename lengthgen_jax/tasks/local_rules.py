@@ -48,10 +48,11 @@ class LocalRule(GridTask):
 
   The prompt has one item for each row or, if there is an operand, this and a
   tick for each row. If `operand_in` is "first", the operand is the first row,
-  and every further one follows from the one above. The output is all rows,
-  whose number the prompt says. People type the first row, `*` and how many
-  steps follow; or items and perhaps `*` and how many cells a row has. They read
-  the last row.
+  and every further one follows from the one above. If it is "own", the operand
+  has a row for each row. The output is all rows, whose number the prompt says.
+  People type the first row, `*` and how many steps follow; or items, or rows
+  with `row_separator` between them, and perhaps `*` and how many cells a row
+  has. They read the last row.
 
   A subclass has `cells` and `write`, and what else differs of `GridTask`; and
   `separator`, which stands between cells as people write them.
@@ -61,6 +62,9 @@ class LocalRule(GridTask):
   unit = "cells"
   anchor = "left"
   separator: ClassVar[str] = ""
+  row_separator: ClassVar[str] = "/"  # between rows as people write them
+  # Whether rows are numbers, which people write most significant digit first.
+  is_number: ClassVar[bool] = False
   num_more_draws: ClassVar[int] = 0  # that `first_row` needs beside the cells'
 
   # Tokens.
@@ -163,27 +167,42 @@ class LocalRule(GridTask):
   def usage(self) -> str:
     if self.has_first_row:
       return self.separator.join([self.cells[0], self.cells[-1]]) + "*3"
+    if self.operand_in:  # two rows of two cells
+      row = self.row_text([1, len(self.cells) - 1])
+      return row + self.row_separator + row
     ids = [self.drivers[i % len(self.drivers)] for i in (4, 2, 8, 2)]
     return self.row_text(ids)
 
+  def num_cells(self, longest: int, rows: int) -> int:
+    """Returns how many cells rows have if people do not say it, by the longest
+    row that they type, and how many rows there are."""
+    return longest
+
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     expected = f"{self.name} takes a line like {self.usage}"
+    has_rows = self.operand_in == "own"
     typed, star, number = text.partition("*")
-    names = typed.split() if self.separator else list("".join(typed.split()))
-    known = range(self.base) if self.has_first_row else self.drivers
-    ids = {self.cells[id]: id for id in known}
-    for name in names:
-      expect(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
-    count = len(names)
-    more = self.num_steps(count) if self.has_first_row else count
+    expect(typed.strip(), f"empty line; {expected}")
+    known = range(self.base) if self.operand_in else self.drivers
+    ids, rows = {self.cells[id]: id for id in known}, []
+    for part in typed.split(self.row_separator) if has_rows else [typed]:
+      names = part.split() if self.separator else list("".join(part.split()))
+      for name in names:
+        expect(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
+      expect(names, f"{quoted(text)} lacks a row; {expected}")
+      rows.append([ids[name] for name in names])
+    row, longest = rows[0], max(map(len, rows))
+    if self.has_first_row:
+      more = self.num_steps(longest)
+    else:
+      more = self.num_cells(longest, len(rows) if has_rows else longest)
     if star and number.strip().isdecimal() and len(number) < 10:
       more = int(number)
     elif star:
       more = -1
-    expect(names, f"empty line; {expected}")
     least = 0 if self.has_first_row else 1
     expect(more >= least, f"{quoted(text)} has no number behind *; {expected}")
-    row = [ids[name] for name in names]
+    lengths = [more, len(rows) if has_rows else longest]
     if self.has_first_row:
       state = self.first_state(self.drivers[0])
       for cell in (*row, *[0] * self.ahead):
@@ -192,14 +211,17 @@ class LocalRule(GridTask):
           break
       is_row = state is not None and self.accepts(state)
       expect(is_row, f"{quoted(text)}: {self.refused}; {expected}")
-      lengths = [count, more + 1]
-    else:
-      lengths = [more, count]
+      lengths = [longest, more + 1]
     self.padded_width(lengths)
-    items = np.zeros((2, max(lengths)), np.int32)
-    items[1, : lengths[1]] = self.drivers[0] if self.has_first_row else row
+    items = np.zeros((2, self.num_items(tuple(lengths))), np.int32)
+    items[1, : lengths[1]] = self.drivers[0] if self.operand_in else row
     if self.has_first_row:
-      items[0, : len(row)] = row
+      items[0, :longest] = row
+    elif has_rows:
+      grid = items[0].reshape(lengths[::-1])
+      for cells, given in zip(grid, rows, strict=True):
+        given = given[::-1] if self.is_number else given
+        cells[: len(given)] = given[: len(cells)]
     return items, lengths
 
   refused: ClassVar[str] = "no such row occurs"
@@ -208,6 +230,10 @@ class LocalRule(GridTask):
     n, m = lengths
     if self.has_first_row:
       return f"{self.row_text(items[0][:n])}*{m - 1}"
+    if self.operand_in:
+      rows = items[0][: n * m].reshape(m, n)
+      rows = rows[:, ::-1] if self.is_number else rows
+      return self.row_separator.join(map(self.row_text, rows)) + f"*{n}"
     return self.row_text(items[1][:m]) + f"*{n}" * (n != m)
 
   def input_text(self, items: np.ndarray, length: int) -> str:
@@ -236,7 +262,8 @@ class LocalRule(GridTask):
 
   def answer(self, rows: Sequence[Ids]) -> str:
     """Returns what people read, by default the last row."""
-    return self.row_text(rows[-1])
+    text = self.row_text(rows[-1])
+    return number_text(text) if self.is_number else text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -435,6 +462,7 @@ class Base(LocalRule):
 
   name: ClassVar[str] = "base"
   section: ClassVar[str] = "base"
+  is_number: ClassVar[bool] = True
 
   def __post_init__(self):
     super().__post_init__()
@@ -467,9 +495,6 @@ class Base(LocalRule):
       digits.insert(1, digit)
     return [[0] * len(operand), [*digits, driver]]
 
-  def answer(self, rows):
-    return number_text(self.row_text(rows[-1]))
-
 
 @dataclasses.dataclass(frozen=True)
 class ManyAddends(LocalRule):
@@ -483,7 +508,8 @@ class ManyAddends(LocalRule):
   section: ClassVar[str] = "many_addends"
   cells = "0123456789"
   operand_in: ClassVar[OperandUse] = "own"
-  usage = "17+5+98"
+  row_separator: ClassVar[str] = "+"
+  is_number: ClassVar[bool] = True
 
   def write(self, state, driver, digit, above):
     # The state is the carry.
@@ -493,38 +519,8 @@ class ManyAddends(LocalRule):
     rows = [operand] if above is None else [above, operand]
     return [sum(rows, []), [driver] * len(rows)]
 
-  def parse(self, text):
-    expected = f"{self.name} takes a line like {self.usage}"
-    line = "".join(text.split())
-    expect(line, f"empty line; {expected}")
-    for name in line:
-      expect(
-        name in "0123456789+*",
-        f"{quoted(text)} has {quoted(name)}; {expected}",
-      )
-    typed, star, number = line.partition("*")
-    addends = typed.split("+")
-    expect(all(addends), f"{quoted(text)} lacks a number; {expected}")
-    expect(
-      not star or re.fullmatch("0*[1-9][0-9]{,8}", number),
-      f"{quoted(text)} has no number behind *; {expected}",
-    )
-    longest, count = max(map(len, addends)), len(addends)
-    n = int(number or longest + len(str(count - 1)))
-    self.padded_width([n, count])
-    digits = "".join(x[::-1].ljust(n, "0")[:n] for x in addends)
-    items = np.full((2, max(len(digits), count)), self.drivers[0])
-    items[0] = 0
-    items[0, : len(digits)] = [*map(int, digits)]
-    return items, [n, count]
-
-  def typed(self, items, lengths):
-    n, m = lengths
-    rows = np.reshape(items[0][: n * m], (m, n))
-    return "+".join(self.row_text(row)[::-1] for row in rows) + f"*{n}"
-
-  def answer(self, rows):
-    return number_text(self.row_text(rows[-1]))
+  def num_cells(self, longest, rows):
+    return longest + len(str(rows - 1))  # for the carries
 
 
 @dataclasses.dataclass(frozen=True)
