@@ -6,11 +6,13 @@ import itertools
 import re
 from typing import ClassVar
 
+import jax
 import numpy as np
 import plain_tasks as plain
 import pytest
 from command import refuses
 
+from lengthgen_jax.config import build, load_presets
 from lengthgen_jax.proofs import checker, table
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.local_rules import LocalRule
@@ -240,6 +242,41 @@ def test_rows_that_do_not_occur_are_not_taken_for_granted():
   machine["accepting"][machine["next"][machine["next"][0][1]][0]] = False
   with pytest.raises(ValueError, match="a row cannot be the one above"):
     checker.make_task(data, *form)
+
+
+def test_a_table_has_every_symbol():
+  """Else a proof would leave rows out."""
+  data, form = table.table(task_of("many_addends")), (13, True)
+  checker.make_task(data, *form)
+  data["symbols"] = [[a, 0] for a in range(10)]
+  for machine in data["machines"]:
+    for name in "next", "outputs":
+      machine[name] = [row[::10] for row in machine[name]]
+  with pytest.raises(ValueError, match="combinations are missing"):
+    checker.make_task(data, *form)
+
+
+def test_halving_is_by_two_whatever_a_card_says():
+  task = task_of("divide", divisor=3)
+  data, form = table.table(task), (len(task.token_names), True)
+  config = {"task": "halving", "halving": {"divisor": 3}}
+  with pytest.raises(ValueError, match="another transducer"):
+    checker.is_stated(checker.make_task(data, *form), config, *form)
+
+
+def test_counterexamples_keep_their_rows():
+  """A prompt is laid out by its size, so they are drawn at theirs alone."""
+  config = load_presets("local_rules.py").get_config("many_addends")
+  (data,), text = build.build(config).data, "99+01+99*2"
+  data = dataclasses.replace(data, counterexamples=((0, text),), share=1.0)
+  digits, found = [9, 9, 1, 0, 9, 9], 0
+  for index, (cells, rows) in enumerate(data.widths):
+    batch = data.sample(jax.random.key(0), 2, 0, index, seed=0)
+    prompt = np.asarray(batch.source)[0, : cells * rows].tolist()
+    is_drawn = cells == 2 and rows <= 3
+    found += is_drawn
+    assert (prompt == digits[: cells * rows]) == is_drawn
+  assert found
 
 
 # Bad input.

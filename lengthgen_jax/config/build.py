@@ -167,6 +167,10 @@ def _check_fit(config: ConfigDict, task: Task) -> None:
   is_decoder_only = model.kind == "decoder_only"
   if initial.kind == "random":
     check(train.steps > 0, "train.steps=0: must be positive")
+    check(
+      not config.eval.precisions and not initial.noise,
+      "eval.precisions and initial.noise are for initial.kind='construction'",
+    )
   else:
     check(
       bias.kind == "none",
@@ -191,6 +195,11 @@ def _check_fit(config: ConfigDict, task: Task) -> None:
     positions.kind != "rope" or head_size % 2 == 0,
     f"positions.kind='rope' needs an even head size, not {head_size}"
     " (model.emb_dim / model.num_heads)",
+  )
+  check(
+    not positions.segments or is_decoder_only or len(task.segments) > 1,
+    f"positions.segments=True changes nothing: all of {task.name}'s prompt is"
+    " one segment; it is for 'decoder_only', or a prompt of several segments",
   )
   is_leaky = bias.kind != "none" and bias.allow_leak
   check(

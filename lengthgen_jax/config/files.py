@@ -113,6 +113,11 @@ def with_assignments(preset: ConfigDict, assignments: list[str]) -> ConfigDict:
   return config
 
 
+def _as_tuples(value: Any) -> Any:
+  """Returns a value whose lists, and those inside them, are tuples."""
+  return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
 def set_field(config: ConfigDict, name: str, value: Any, what: str) -> None:
   """Sets a field, by its full name like "train.steps", in place, to a value or
   to what a text shows.
@@ -147,7 +152,7 @@ def set_field(config: ConfigDict, name: str, value: Any, what: str) -> None:
   try:
     if isinstance(value, str) and kind in PARSERS:
       value = PARSERS[kind](value)
-    section[last] = tuple(value) if isinstance(value, list) else value
+    section[last] = _as_tuples(value)
   except (TypeError, ValueError) as error:
     raise UsageError(
       f"{what}: cannot be {value!r}; its type is {kind.__name__}"

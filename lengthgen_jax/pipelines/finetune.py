@@ -128,7 +128,5 @@ def name_of(variable: tuple | int) -> str:
   if isinstance(variable, int):
     return "the end token"
   kind, *place = variable
-  if kind == "out":
-    return f"y{','.join(map(str, place))}"
-  operand, column = place
-  return f"{'abs'[operand]}{column}"
+  segment = "y" if kind == "out" else "ab"[place.pop(0)]
+  return segment + ",".join(map(str, place))

@@ -120,7 +120,7 @@ def open_workdir(config: ConfigDict, workdir: pathlib.Path, mode: str) -> None:
     )
   for other, part in (("abc", "interpolate"), ("train", "checkpoints")):
     check(
-      mode == other or not (workdir / part).is_dir(),
+      mode == other or not (is_own and (workdir / part).is_dir()),
       f"--workdir={workdir} holds a run of --mode={other}: choose another"
       " workdir",
     )

@@ -112,7 +112,8 @@ def position_labels(
     elif digit and task.of_digits:
       labels[i] = f"{chr(ord('a') + digit[0])}{digit[1] + 1}"
     elif digit:
-      labels[i] = f"x{left.sum() + 1}"
+      place = left if task.operand_in == "own" and not segment else left.sum()
+      labels[i] = f"x{','.join(map(str, np.ravel(place) + 1))}"
   return labels
 
 

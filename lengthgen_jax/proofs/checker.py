@@ -402,6 +402,7 @@ class Sequences:
     self.directions = [(*shape, 1, 0)]
 
   is_grid = is_first = False
+  accepts_all = True  # whether any row can be the one above
 
   def sequence(self, last_column, num_rows):
     """Returns the Tokens of prompt and output; num_rows is of grids alone."""
@@ -463,18 +464,20 @@ class Grid(Sequences):
     along_rows = (step * (not x or self.is_own) for x in is_long)
     along_cells = (step * x for x in is_long)
     self.directions = [(*along_rows, 1, 0), (*along_cells, 1, 0)]
-    if self.is_product:
+    machines = self.transducers.values()
+    one = next(iter(machines))
+    cells = range(one.symbols[:, -1].max() + 1)
+    pairs = itertools.product(cells, repeat=one.symbols.shape[1])
+    fits = [*map(tuple, one.symbols.tolist())] == [*pairs]
+    fits &= all(x.outputs.max() < len(cells) for x in machines)
+    require(fits, "cells are not counted from 0, or combinations are missing")
+    if self.is_own or self.is_product:
+      # Other rows above are left out of stated products alone.
+      self.accepts_all = all(x.accepting.all() for x in machines)
       return
-    one = next(iter(self.transducers.values()))
-    if self.is_own:
-      machines = self.transducers.values()
-      fits = all(x.accepting.all() for x in machines)
-      require(fits, "a row cannot be the one above")
-      return
-    cells = np.arange(self.num_symbols)
-    require((one.symbols[:, 0] == cells).all(), "cells are not counted from 0")
     self.check_rows()
     if self.is_first:
+      cells = np.array(cells)
       copy = one.symbols, 0 * cells[None], cells[None], np.array([True])
       self.transducers[COPY] = Transducer(*copy)
 
@@ -668,7 +671,7 @@ def stated_grid(name, section):
       return divmod(digit + above + carry, 10)
 
   elif name in ("halving", "divide"):
-    divisor = section.get("divisor", 2)
+    divisor = 2 if name == "halving" else section["divisor"]
     size, drivers, start = 10, [10], lambda tick: 0
 
     def rule(tick, remainder, above):
@@ -1093,6 +1096,8 @@ class Model:
     form = len(vocabulary), self.has_source
     self.task = make_task(table, *form)
     self.is_stated = is_stated(self.task, config, *form)
+    is_closed = self.task.accepts_all or self.is_stated
+    require(is_closed, "a row cannot be the one above")
     check_arrays(self)
     self.params = {
       name.removeprefix("params/"): array.astype(float)
