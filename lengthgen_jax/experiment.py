@@ -97,12 +97,13 @@ class Experiment:
     """Returns the width that operands of these lengths, in the task's units,
     are padded to; a UsageError if they do not fit, or the table of positions.
     `what` are the operands in words, like "60 digits"."""
-    width = self.fixed_width or self.task.padded_width(lengths)
+    most = (self.fixed_width or np.inf) - 1
     check(
-      self.fixed_width is None or max(lengths) < self.fixed_width,
-      f"{what} do not fit data.width=fixed with W={width}"
-      f" {self.task.own_unit}, which takes one less at most",
+      max(lengths) <= most,
+      f"{what} do not fit data.width=fixed, which takes at most {most}"
+      f" {self.task.own_unit}",
     )
+    width = self.fixed_width or self.task.padded_width(lengths)
     self.check_positions(width, what)
     return width
 

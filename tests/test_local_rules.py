@@ -141,13 +141,11 @@ def test_numbers_in_another_base_are_those_of_python(source, target):
 
 def test_numbers_are_added_one_by_one():
   task, rng = task_of("many_addends"), np.random.default_rng(0)
-  for count, size in ((1, 1), (2, 7), (3, 2), (11, 4)):
+  for count, size, kind in ((1, 3, KINDS[0]), (11, 4, KINDS[1])):
     numbers = rng.integers(10**size, size=count).tolist()
     text = "+".join(map(str, numbers))
-    for kind in KINDS:
-      rows = rows_of(task, text, kind)
-      sums = [int(row[::-1]) for row in rows]
-      assert sums == list(itertools.accumulate(numbers))
+    sums = [int(row[::-1]) for row in rows_of(task, text, kind)]
+    assert sums == list(itertools.accumulate(numbers))
     # With fewer cells, modulo what they hold.
     sums = [int(row[::-1]) for row in rows_of(task, f"{text}*{size}")]
     expected = itertools.accumulate(numbers)
