@@ -166,3 +166,6 @@ def test_rows_of_a_run_are_the_same_wherever_its_bias_lies(tmp_path):
   assert files.config_hash(config) == files.config_hash(moved)
   assert files.config_hash(config) != files.config_hash(other)
   assert files.config_hash(config) != files.config_hash(get_config())
+  # Nor does it matter what other tasks there are.
+  moved.dyck.bound += 1
+  assert files.config_hash(config) == files.config_hash(moved)

@@ -29,6 +29,7 @@ from lengthgen_jax.errors import (
   user_errors,
 )
 from lengthgen_jax.registry import PACKAGE, caller_file, registering_files
+from lengthgen_jax.tasks import TASKS
 
 # Sections and fields that may be set again when a trained workdir is used.
 CHANGEABLE = (
@@ -261,8 +262,11 @@ def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
 
 
 def config_hash(config: ConfigDict) -> str:
-  """Returns a hash of a config without CHANGEABLE, as eight hex digits."""
+  """Returns a hash of a config without CHANGEABLE and the sections of other
+  tasks, as eight hex digits."""
+  others = {x.section for x in TASKS.values()} - {TASKS[config.task].section}
   fields = _training_fields(config)
+  fields = {name: x for name, x in fields.items() if name not in others}
   # --mode=abc has its bias file in the workdir, whose path must not matter.
   fields["bias"]["file"] = pathlib.Path(config.bias.file).name
   text = json.dumps(fields, sort_keys=True)
