@@ -100,8 +100,8 @@ class Experiment:
     most = (self.fixed_width or np.inf) - 1
     check(
       max(lengths) <= most,
-      f"{what} do not fit data.width=fixed, which takes at most {most}"
-      f" {self.task.own_unit}",
+      f"{what} do not fit data.width=fixed with W={self.fixed_width}, which"
+      f" takes at most {most} {self.task.own_unit}",
     )
     width = self.fixed_width or self.task.padded_width(lengths)
     self.check_positions(width, what)
