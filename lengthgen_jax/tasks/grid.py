@@ -207,10 +207,13 @@ class GridTask(Task):
 
 
 def _write(task: GridTask, state: Hashable, driver: int, cells: tuple) -> tuple:
-  with user_errors(f"{task.name}: write{(state, driver, *cells)}"):
+  try:
     after, cell = task.write(state, driver, *cells) or (None, 0)
     hash(after)
     return after, cell
+  except Exception as error:  # a context around each call would take longer
+    with user_errors(f"{task.name}: write{(state, driver, *cells)}"):
+      raise error
 
 
 @functools.cache
