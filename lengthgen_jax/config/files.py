@@ -70,8 +70,8 @@ def find(path: str | pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
   places = [folder / path]
   if str(path.parent) in (".", "configs"):
     # In a clone they lie beside the package, in an installed one within it.
-    own = (PACKAGE.parent, PACKAGE)
-    places += [parent / "configs" / path.name for parent in own]
+    parents = PACKAGE.parent, PACKAGE
+    places += [parent / "configs" / path.name for parent in parents]
   return next(filter(pathlib.Path.is_file, places), places[0])
 
 

@@ -71,11 +71,11 @@ def is_valid(previous: dict, config: ConfigDict, model: Model) -> bool:
   """Returns whether an earlier certificate, {} if there is none, stands for a
   new one of a model with all its lines."""
   pruned = prune.without_closed(config.prune, model, previous)
-  asked = config.prune.margin_share if config.prune.enabled else None
+  share = config.prune.margin_share if config.prune.enabled else None
   return (
     previous.get("checksum") == pruned.checksum
     and previous["outcome"] is not None
-    and previous.get(prune.RECORD, {}).get("margin_share") == asked
+    and previous.get(prune.RECORD, {}).get("margin_share") == share
     and (previous["complete"] or not config.certify.exhaustive)
   )
 

@@ -523,20 +523,20 @@ class Grid(Sequences):
     output, prompt, step = self.num_operands, [], self.table["direction"]
     has_end, num_cells = int(self.is_product), last_column + 1
     sizes = [num_cells - has_end] * self.num_long + [num_rows]
-    grid = [*itertools.product(range(num_rows), range(num_cells))]
-    ends = [(num_rows - 1 - j, last_column - k) for j, k in grid]
+
+    def cells(segment, name, last_row):
+      for j, k in itertools.product(range(num_rows), range(num_cells)):
+        ends = last_row - j, last_column - k
+        yield Token(segment, (j, k), ends, (*name, j, k))
+
     for k, size in enumerate(sizes):
       if self.is_own and not k:
-        pairs = zip(grid, ends, strict=True)
-        prompt += [Token(0, x, end, ("in", 0, *x)) for x, end in pairs]
+        prompt += cells(k, ("in", k), num_rows - 1)
         continue
       ids = [("in", k, p) for p in range(size)][::step]
       ids = [*self.marks[k : k + 1], *ids]
       prompt += segment_tokens(k, ids, int(k < self.num_long), 2)
-    tokens = [
-      Token(output, x, (row + has_end, column), ("out", *x))
-      for x, (row, column) in zip(grid, ends, strict=True)
-    ]
+    tokens = [*cells(output, ("out",), num_rows - 1 + has_end)]
     end = Token(output, (num_rows, 0), (0, last_column), self.end)
     return prompt, tokens + [end] * has_end
 
