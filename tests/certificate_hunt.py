@@ -279,7 +279,12 @@ def class_of(checked, x, y, j, m):
   clip = lambda n: n if n < limit else limit + (n - limit) % period
   if m:
     far = 2 * sum(checked.span[:-1]) + 2
-    j, m = (far, far) if j == m else (far, 2 * far) if j else (0, far)
+    if j == m:
+      j, m = far, far
+    elif j > checked.task.is_first:
+      j, m = far, 2 * far
+    else:
+      m = far
   return clip(x), clip(y), j, m
 
 

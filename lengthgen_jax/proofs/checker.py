@@ -857,8 +857,9 @@ Leaf = namedtuple("Leaf", "variables children segment id phase")
 Block = namedtuple("Block", "variables children layer residual heads")
 
 
-def receptive_field(model, layout, i):
-  """Returns (nodes, names) of row i, where names[v] is variable v's."""
+def receptive_field(model, layout, i, is_below_copy=False):
+  """Returns (nodes, names) of row i, where names[v] is variable v's. Below a
+  first row that is a copy of an operand, the operand has this row's names."""
   nodes, names, period = {}, {}, model.period
   add_node = lambda node: nodes.setdefault(node, len(nodes))
 
@@ -869,6 +870,8 @@ def receptive_field(model, layout, i):
       # A start token or delimiter has the vector of the output's segment.
       segment, variables = min(segment, model.task.num_operands), ()
       if isinstance(token_id, tuple):
+        if is_below_copy and token_id[:2] == ("in", 0):
+          token_id = "out", 0, *token_id[2:]
         variables, token_id = (names.setdefault(token_id, len(names)),), None
       is_from_right = site == "cross" and model.counts_from_right
       phase = (len(layout.keys[site]) - 1 - i if is_from_right else i) % period
@@ -1388,7 +1391,8 @@ def receptive_field_of(model, row_class):
   x, y, j, m = row_class
   layout = model.layout(x + y, m)
   i = layout.first_output_row + j * (x + y + 1) + x
-  nodes, names = receptive_field(model, layout, i)
+  is_below_copy = j > 0 and model.task.is_first
+  nodes, names = receptive_field(model, layout, i, is_below_copy)
   return nodes, (*names, layout.predicted[i].id)
 
 
@@ -1398,11 +1402,12 @@ def receptive_fields(model, contexts):
   task, fields = model.task, {}
   sizes, row_span = range(model.class_limit + model.period), model.span[:-1]
   require(len(sizes) ** 2 < MAX_CLASSES, f"lines lead too far: {model.span}")
-  # Rows (j, m) of a grid: the first, one far from both ends, the end token's.
+  # Rows (j, m) of a grid: the first, one far from both ends, the end token's,
+  # and the second, which may see, through the first, the operand that this is.
   far = 2 * sum(row_span) + 2
   grid_rows = ((0, far), (far, 2 * far), (far, far)) if row_span else ((0, 0),)
   if task.end is None:
-    grid_rows = grid_rows[:2]
+    grid_rows = *grid_rows[:2], *[(1, far)] * task.is_first
   for x, y, (j, m) in itertools.product(sizes, sizes, grid_rows):
     last_column, is_end = x + y, row_span and j == m
     if last_column < task.min_last_column or is_end and x:

@@ -312,8 +312,8 @@ class Search:
 
   def _of_training(self, row_class, names, codes, rng) -> list[Input | None]:
     """Returns inputs with as many rows as in training, of INPUTS_TRIED random
-    ones, that have contexts in the first row of their grid, in any other, or in
-    that of the end token, as in the row class."""
+    ones, that have contexts in a row of their grid of the kind of the class:
+    the first, the second below an operand, that of the end token, any other."""
     x, y, j, m = row_class
     inputs: list[Input | None] = [None] * len(codes)
     sample = self._sample(x + y + 1)
@@ -321,7 +321,10 @@ class Search:
       return inputs
     items, grids, lengths = sample
     radix, last = len(self.checked.embedding), grids.shape[1]
-    rows = [0] if not j else [last] if j == m else range(1, last)
+    second = 1 + self.checked.task.is_first
+    rows = range(second, last)
+    if j < second or j == m:
+      rows = [min(j, last)]
     for i, code in enumerate(codes.tolist()):
       tokens = [code // radix**v % radix for v in range(len(names))]
       for row in rng.permutation(list(rows)):
