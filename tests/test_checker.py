@@ -632,7 +632,7 @@ def test_the_tasks_are_the_programs(name, kind):
 
 # Draws of the hunt that are accepted. Together they have both families, grids,
 # segments, and positions that repeat.
-DRAWS = 20, 31, 5, 53
+DRAWS = 20, 31, 5, 53, 1011
 
 
 @pytest.mark.parametrize("number", DRAWS)
