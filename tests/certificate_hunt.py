@@ -198,17 +198,34 @@ def hunt(number):
     AssertionError: the checker takes the model, and a lemma does not hold.
   """
   rng, form, model = draw(number)
-  experiment, program, *_ = form_of(form)
   try:
     checked = checker.Model(*exported(form, model))
     if checked.class_limit > LARGEST_LIMIT:
       return "left out"
-    contexts = checker.Contexts(checked)
-    fields = checker.receptive_fields(checked, contexts)
+    return compare_inputs(rng, form_of(form), model, checked, number % 2 > 0)
   except ValueError:
     return "refused"
-  plans = {row: (nodes, x) for nodes, of in fields.items() for row, _, x in of}
-  compared, is_tight = 0, bool(number % 2)
+  except AssertionError:
+    try:  # a class that these inputs do not have may be refused
+      checker.receptive_fields(checked, checker.Contexts(checked))
+    except ValueError:
+      return "refused"
+    raise
+
+
+def compare_inputs(rng, form, model, checked, is_tight):
+  """Compares the rows of random inputs with their classes; returns how many
+  rows there are."""
+  experiment, program, *_ = form
+  contexts, classes = checker.Contexts(checked), {*checker.row_classes(checked)}
+  compared = 0
+
+  @functools.cache
+  def field_and_plans(row_class):
+    assert row_class in classes, f"{row_class} is no class of rows"
+    nodes, names = checker.receptive_field_of(checked, row_class)
+    return nodes, [*contexts.plans(row_class, names)]
+
   for _ in range(3):
     parsed = random_inputs(rng, experiment.task)
     bound = widest(experiment.task)
@@ -216,11 +233,11 @@ def hunt(number):
     logits = np.asarray(program(model.params, model.scaffold, batch), float)
     found = collections.defaultdict(list)
     for i, row, nodes, ids in contexts_of(checked, parsed[0][1], batch):
-      shown, row_plans = plans[class_of(checked, *row)]
+      shown, plans = field_and_plans(class_of(checked, *row))
       assert nodes == shown, f"row {row} has a receptive field of its own"
       codes = code_of(checked, ids)
       for code, seen in zip(codes, ids.T.tolist(), strict=True):
-        runs = (contexts.run(x, [*enumerate(seen[:-1])]) for x in row_plans)
+        runs = (contexts.run(plan, [*enumerate(seen[:-1])]) for plan in plans)
         is_known = any(code in x for x in runs)
         assert is_known, f"row {row} has a context that is not enumerated"
       found[nodes] += [*zip(codes, logits[:, i], strict=True)]

@@ -1396,11 +1396,10 @@ def receptive_field_of(model, row_class):
   return nodes, (*names, layout.predicted[i].id)
 
 
-def receptive_fields(model, contexts):
-  """Returns {receptive field: [(row class, names, plans), ...]} of all row
-  classes."""
-  task, fields = model.task, {}
-  sizes, row_span = range(model.class_limit + model.period), model.span[:-1]
+def row_classes(model):
+  """Yields all row classes."""
+  task, row_span = model.task, model.span[:-1]
+  sizes = range(model.class_limit + model.period)
   require(len(sizes) ** 2 < MAX_CLASSES, f"lines lead too far: {model.span}")
   # Rows (j, m) of a grid: the first, one far from both ends, the end token's,
   # and the second, which may see, through the first, the operand that this is.
@@ -1410,9 +1409,16 @@ def receptive_fields(model, contexts):
     grid_rows = *grid_rows[:2], *[(1, far)] * task.is_first
   for x, y, (j, m) in itertools.product(sizes, sizes, grid_rows):
     last_column, is_end = x + y, row_span and j == m
-    if last_column < task.min_last_column or is_end and x:
-      continue  # no input is so short; the end token's row has one column
-    row_class = x, y, j, m
+    # No input is so short, or the end token's row, which has one column.
+    if last_column >= task.min_last_column and not (is_end and x):
+      yield x, y, j, m
+
+
+def receptive_fields(model, contexts):
+  """Returns {receptive field: [(row class, names, plans), ...]} of all row
+  classes."""
+  fields = {}
+  for row_class in row_classes(model):
     nodes, names = receptive_field_of(model, row_class)
     plans = [*contexts.plans(row_class, names)]
     fields.setdefault(nodes, []).append((row_class, names, plans))
