@@ -437,6 +437,16 @@ def test_a_mutant_is_not_proved(tmp_path, name):
   assert "\n" not in report["text"]
 
 
+def test_a_line_too_far_for_the_rows_of_a_grid_is_refused():
+  arrays, config, table = checker.read(files.FOLDER / "automaton.npz")
+  i, *_ = np.argwhere(arrays["lines/self_valid"])
+  start = dict(segment=3, anchor=LEFT, matrix=0)
+  for name, value in (start | {"intercept": [1000, 0]}).items():
+    arrays[f"lines/self_{name}"][tuple(i)] = value
+  report = checker.prove(arrays, config, table)
+  assert "lines lead too far" in report["text"]
+
+
 def test_interleaved_operands_are_refused_and_one_operand_is_not_interleaved():
   for task, verdict in (("addition", "refused"), ("parity", "proved")):
     arrays, config, table = checker.read(files.FOLDER / f"{task}.npz")

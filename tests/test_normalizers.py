@@ -105,6 +105,13 @@ def test_weights_are_those_of_their_definition(name, dtype):
     assert not weights[zero].any() and (zero & (values > -INF)).sum() > 30
 
 
+@pytest.mark.parametrize("name", ("softmax", "entmax", "sparsemax"))
+def test_a_single_key_has_all_of_the_weight_whatever_its_bias(name):
+  values = np.float32([[-1e31, -INF], [-INF, -1e6]])
+  weights = np.asarray(weights_of(FORMS[name], values))
+  np.testing.assert_array_equal(weights, np.eye(2))
+
+
 @pytest.mark.parametrize("keys", (2, 2000))
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_entmax_of_any_alpha_and_any_number_of_keys(alpha, keys):

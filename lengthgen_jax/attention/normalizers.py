@@ -19,7 +19,8 @@ from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.registry import Registry, check_arguments
 
-LOWEST = -1e30  # below the logit of every open key, above -inf
+# Below the logit of every open key, however large its bias, and above -inf.
+LOWEST = -3e38
 TINY = 1e-30  # lower bound of divisors, so that an all-closed row is not 0 / 0
 # After so many steps the threshold of entmax is as exact as float64 can be
 # (float32 needs fewer); measured on rows of 5 to 4 096 logits of many

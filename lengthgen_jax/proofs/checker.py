@@ -72,6 +72,7 @@ LEFT, RIGHT = 0, 1  # anchors
 WHOLE, ANY = -2, -1  # as a key segment, all keys; as a row segment, all rows
 PROJECTIONS = "query", "key", "value"
 MAX_CLASSES = 10**5  # of the rows of a model
+MAX_ROWS = 10**3  # of a grid, until they are far from the first
 CHUNK_SIZE = 1 << 10  # contexts that are evaluated at once
 BATCH_SIZE = 1 << 14  # contexts whose states below the last are kept
 # A bound above this share of a margin is computed again, more tightly.
@@ -1400,10 +1401,11 @@ def row_classes(model):
   """Yields all row classes."""
   task, row_span = model.task, model.span[:-1]
   sizes = range(model.class_limit + model.period)
-  require(len(sizes) ** 2 < MAX_CLASSES, f"lines lead too far: {model.span}")
+  far = 2 * sum(row_span) + 2
+  is_small = len(sizes) ** 2 < MAX_CLASSES and far < MAX_ROWS
+  require(is_small, f"lines lead too far: {model.span}")
   # Rows (j, m) of a grid: the first, one far from both ends, the end token's,
   # and the second, which may see, through the first, the operand that this is.
-  far = 2 * sum(row_span) + 2
   grid_rows = ((0, far), (far, 2 * far), (far, far)) if row_span else ((0, 0),)
   if task.end is None:
     grid_rows = *grid_rows[:2], *[(1, far)] * task.is_first

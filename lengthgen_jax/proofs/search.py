@@ -122,6 +122,8 @@ class Search:
     total = sum(len(codes) for _, codes in self.batches())
     tried, missing, wrong, smallest = 0, 0, 0, np.inf
     for nodes, codes in self.batches():
+      if all(self._is_deep(row_class) for row_class, *_ in self.fields[nodes]):
+        continue
       if total > limit:
         codes = codes[rng.random(len(codes)) < limit / total]
       inputs = [x for x in self.draw(nodes, codes, rng) if x is not None]
@@ -211,7 +213,11 @@ class Search:
     none is found: among the shortest ones, or with `as_in_training` of any
     length up to that of training."""
     inputs: list[Input | None] = [None] * len(codes)
-    rows = [row[:2] for row in self.fields[nodes]]
+    rows = [
+      row[:2]
+      for row in self.fields[nodes]
+      if as_in_training or not self._is_deep(row[0])
+    ]
     find = self._grids if self.checked.task.is_grid else self._sequences
     if as_in_training:
       rows = [rows[i] for i in rng.permutation(len(rows))]
@@ -226,6 +232,11 @@ class Search:
         for i, x in zip(todo, drawn, strict=True):
           inputs[i] = x
     return inputs
+
+  def _is_deep(self, row_class: tuple) -> bool:
+    """Returns whether rows of a class are below row 1 of a grid whose first row
+    is an operand: what is above them cannot be typed."""
+    return self.checked.task.is_first and row_class[2] > 1
 
   def _longer(self, rows: list[tuple], nodes: tuple, k: int) -> Iterator[tuple]:
     """Yields row classes k periods longer, for which rows that stand for longer
@@ -322,9 +333,8 @@ class Search:
     items, grids, lengths = sample
     radix, last = len(self.checked.embedding), grids.shape[1]
     second = 1 + self.checked.task.is_first
-    rows = range(second, last)
-    if j < second or j == m:
-      rows = [min(j, last)]
+    rows = range(last)[j : j + 1] if j < second else range(second, last)
+    rows = [last] if j == m else rows
     for i, code in enumerate(codes.tolist()):
       tokens = [code // radix**v % radix for v in range(len(names))]
       for row in rng.permutation(list(rows)):
