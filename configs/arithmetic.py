@@ -110,9 +110,6 @@ MUON_TRAINING = {
 }
 MUON = MUON_TRAINING | {
   "train.target_exact_match": 0.999,
-  # What a head does beside its lines differs from seed to seed, and with one
-  # more place in reach of a row a sum's certificate has 100 times the cases.
-  "calibration.min_share": 0.5,
   "finetune.learning_rate": 0.01,
   "retrain.train.learning_rate": 0.03,
   "retrain.train.batch_size": 64,

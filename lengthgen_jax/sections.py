@@ -351,9 +351,6 @@ class Calibration(Section):
   maximum: Literal["direction", "head", "none"] = "head"
   # least share of the rows that count which a line must cross
   min_cells: Fraction = 0.5
-  # least share of a row's attention that a head's lines must hold together, or
-  # else they are dropped; only for mean weights
-  min_share: Fraction = 0.0
   # each (each layer has its own lines), last (all have the last layer's)
   layers: Literal["each", "last"] = "each"
   empty_heads: EmptyHeads = "closed"  # heads without a line

@@ -324,7 +324,7 @@ def test_an_example_that_does_not_fit_shows_before_any_training():
 def test_lines_of_one_sequence_are_those_of_every_operand(tmp_path):
   """Of a decoder-only model that nobody trained: all its lines pass."""
   lowest = (f"calibration.{x}=-9.0" for x in ("kappa", "kappa_self"))
-  fields = *lowest, "calibration.min_share=0.0", "calibration.samples=8"
+  fields = *lowest, "calibration.samples=8"
   config = changed(*fields, preset="addition,abc,decoder_only")
   config.retrain.model.num_decoder_layers = 2  # of which one has no lines
   experiment = build.build(config)

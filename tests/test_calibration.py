@@ -376,14 +376,3 @@ def test_ends_of_operands_take_two_widths_to_tell_apart(kind):
     experiment = untrained.experiment("addition", kind, fields | changes)
     with refuses(words) if words else contextlib.nullcontext():
       check_config(config, experiment)
-
-
-def test_heads_that_their_lines_do_not_describe_lose_them():
-  # Heads by their strengths on three lines, of which the last is not kept.
-  strength = np.array([[[0.3, 0.2, 0.5], [0.2, 0.2, 0.6], [0.9, 0.0, 0.0]]])
-  keep = np.array([[[True, True, False]] * 2 + [[False, False, True]]])
-  selection = calibration.Selection(strength, strength, strength, keep, keep)
-  kept = calibration.drop_weak_heads(selection, 0.5).keep
-  np.testing.assert_array_equal(kept[0, 0], keep[0, 0])
-  assert not kept[0, 1:].any()
-  assert (calibration.drop_weak_heads(selection, 0.0).keep == keep).all()

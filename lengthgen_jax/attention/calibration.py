@@ -321,20 +321,6 @@ def _distinct(strength: jax.Array) -> jax.Array:
   return is_first & (strength != 0)
 
 
-def drop_weak_heads(selection: Selection, min_share: float) -> Selection:
-  """Drops all lines of heads whose kept lines have strengths (mean attention
-  weights) of a sum below `min_share`.
-
-  A head that spends most of its attention off its lines is not described by
-  them: they are there by chance, and each makes the rows depend on further
-  digits. Runs on the host.
-  """
-  share = np.where(selection.keep, selection.strength, 0.0).sum(-1)
-  return selection._replace(
-    keep=selection.keep & (share >= min_share)[..., None]
-  )
-
-
 # The lines of models that are to be certified.
 
 
@@ -458,8 +444,8 @@ def select_lines(
   """Returns the candidate lines of one attention site, and which are kept.
 
   A line is kept if its score exceeds a threshold under every condition and no
-  field of the section (min_cells, reach, min_share) rules it out. On a grid
-  with a reach, kept lines to outputs are moved into layer 0
+  field of the section (min_cells, reach) rules it out. On a grid with a reach,
+  kept lines to outputs are moved into layer 0
   (`move_output_lines_to_first_layer`), unless the last layer's lines are to
   serve all layers.
 
@@ -504,9 +490,6 @@ def select_lines(
     keep = selection.keep & later_layers
     keep[0] = selection.keep[0] & first_layer
     selection = selection._replace(keep=keep)
-  are_shares = section.quantity == "weights" and section.line == "mean"
-  if section.min_share and are_shares:
-    selection = drop_weak_heads(selection, section.min_share)
   # With layers="last", the last layer's lines, which all layers get, stay.
   if section.reach and task.axes > 1 and section.layers == "each":
     selection = move_output_lines_to_first_layer(

@@ -84,7 +84,6 @@ NEEDS = {
   "train.adam_eps": "train.optimizer has uses_adam_fields",
   "train.restart_below": "train.restarts != 0",
   "calibration.scaled": "calibration.quantity = scores",
-  "calibration.min_share": "calibration.quantity = weights",
   "eval.precisions": "initial.kind = construction",
   "eval.scratchpad": "task = multiply_long",
 }

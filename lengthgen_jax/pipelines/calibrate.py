@@ -220,7 +220,7 @@ def _print_lines(
       best = score[is_long].max(initial=-np.inf)
       text = f"{section.empty_heads}: the best {unit} is {best:.1f}"
       if best > section[kappa]:
-        text += ", but calibration.reach or min_share rules its line out"
+        text += ", but calibration.reach rules its line out"
       else:
         text += f", not above calibration.{kappa}={section[kappa]}"
     runs.print_note(

@@ -48,8 +48,8 @@ def strongest_line(observation: Observation) -> Iterator[Mean]:
 
   It tells how ready a head is for calibration, which keeps the lines whose
   score is above calibration.kappa (in self-attention, calibration.kappa_self).
-  Here `keep` rules out no line by its score, only by min_cells, reach and
-  min_share. Scores are of samples that are drawn as for calibration, not of the
+  Here `keep` rules out no line by its score, only by min_cells and reach.
+  Scores are of samples that are drawn as for calibration, not of the
   observation's batch.
   """
   for site, (lines, selection) in observation.scored_lines().items():
