@@ -1,5 +1,7 @@
 """This module has tiny models of either family that nobody trained."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +25,12 @@ def experiment(task="addition", kind="encoder_decoder", fields=()):
   return build(config(task, kind, fields))
 
 
+@functools.cache
+def shapes(built):
+  """Returns the shapes of an Experiment's parameters."""
+  return jax.eval_shape(lambda: built.init(0))
+
+
 def params(built, seed=0):
   """Returns random parameters of an Experiment, none of which is zero, so that
   each has an effect."""
@@ -33,7 +41,7 @@ def params(built, seed=0):
     # With another type, or by jnp.asarray, JAX compiles a program per shape.
     return jnp.array((scale * rng.normal(size=x.shape)).astype(x.dtype))
 
-  return jax.tree.map(draw, jax.eval_shape(lambda: built.init(0)))
+  return jax.tree.map(draw, shapes(built))
 
 
 def typed(built, *texts, width=4, longest=None):
