@@ -25,7 +25,7 @@ from lengthgen_jax.training import loop, mesh
 from lengthgen_jax.training.loop import TrainSpec
 
 SEEDS = np.arange(4, dtype=np.int32)
-STEPS = 5
+STEPS = (3, 2)  # of each chunk
 BATCH = 44  # examples of a step, of which each of two devices has 22
 
 
@@ -48,27 +48,21 @@ def unsplit(states, shape) -> list[str]:
 
 
 def toys(folder) -> dict:
-  """Trains a toy on two meshes, the first time in `folder`, and returns how
-  often training was compiled, `unsplit` leaves, and the greatest difference
-  between the two."""
-  first = loop.train(toy_run(folder, (2, 2)))
-  run = toy_run(folder.with_name("vmap"), (4, 1))
-  train = dataclasses.replace(run.train, seed_axis="vmap")
-  run = dataclasses.replace(run, train=train)
-  second = loop.train(run)
-  return {
-    "compiled": [
-      loop.over_seeds(loop.train_chunk, spec)._cache_size()
-      for spec in (toy_run(folder, (2, 2)).spec, run.spec)
-    ],
-    "unsplit": unsplit(first, (2, 2)) + unsplit(second, (4, 1)),
-    "difference": max_difference(first, second),
-  }
+  """Trains a toy's seeds side by side, and returns how often training was
+  compiled, and `unsplit` leaves."""
+  run = toy_run(folder, (2, 2), seed_axis="vmap")
+  states = loop.train(run)
+  return {"compiled": compiled(run.spec), "unsplit": unsplit(states, (2, 2))}
+
+
+def compiled(spec: TrainSpec) -> int:
+  """Returns how often training was compiled."""
+  return loop.over_seeds(loop.train_chunk, spec)._cache_size()
 
 
 def models() -> dict:
-  """Trains a small model in float64 on one device and on four, and returns how
-  these differ and how its arrays are split."""
+  """Trains a small model in float64 on one device and on four, seeds in turn,
+  and returns how these differ and how its arrays are split."""
   config = untrained.config(
     kind="decoder_only",
     fields={
@@ -88,13 +82,15 @@ def models() -> dict:
     device_mesh = mesh.make(shape, SEEDS, config.train.batch_size)
     spec = dataclasses.replace(spec, mesh=device_mesh)
     sharded = device_mesh.shard_seeds(start)
-    args = sharded.params, sharded.opt_state, SEEDS, start.step
-    rounds = np.full(4, STEPS, np.int32), np.ones(4, np.int32)
-    args = *args, *rounds, scaffold
     train = loop.over_seeds(loop.train_chunk, spec)
-    *states, metrics = train(args)
+    states, step = (sharded.params, sharded.opt_state), start.step
+    for count in STEPS:
+      rounds = np.full(4, count, np.int32), np.ones(4, np.int32)
+      args = *states, SEEDS, step, *rounds, scaffold
+      *states, metrics = train(args)
+      losses.append(metrics.loss)
+      step = step + np.int32(count)
     ends.append(states[0])
-    losses.append(metrics.loss)
   exported = jax.export.export(train, platforms=["cuda", "tpu"])(args)
   model = Model(
     experiment, {}, jax.tree.map(lambda x: jnp.asarray(x[0]), ends[0])
@@ -105,7 +101,8 @@ def models() -> dict:
     "lowered": [*exported.platforms, exported.nr_devices],
     "unsplit": unsplit(states, (2, 2)),
     "params": max_difference(*ends),
-    "losses": max_difference(*losses),
+    "losses": max_difference(losses[: len(STEPS)], losses[len(STEPS) :]),
+    "compiled": compiled(spec),
     "tests": tests(model, dataclasses.replace(model, mesh=flat_mesh)),
   }
 
@@ -114,7 +111,8 @@ def tests(on_one: Model, on_all: Model) -> dict:
   """Returns how a model's test results and sums of calibration on all devices
   differ from those on one."""
   experiment = on_one.experiment
-  batch = experiment.test_batch("equal", 0, np.arange(13), 3, {})
+  texts = (f"{n}+{999 - 70 * n}" for n in range(13))
+  batch = untrained.typed(experiment, *texts)
   hits = [model.matches(batch) for model in (on_one, on_all)]
   correct = hits[0][0] | (np.arange(13) % 2)[:, None]  # half of them count
   solved = batch._replace(weight=jnp.where(correct, 0.0, batch.weight))

@@ -101,7 +101,7 @@ def test_a_checkpoint_of_two_hosts_is_read_by_one(two):
   assert {"ocdbt.process_0", "ocdbt.process_1"} <= parts
   assert states.step.tolist() == [step] * len(SEEDS)
   start = loop.init_seeds(run.spec, SEEDS)
-  expected, _ = toy.chunk(run.spec, start, SEEDS, run.scaffold, step // 2)
+  expected, _ = toy.chunk(run.spec, start, SEEDS, run.scaffold, step)
   assert max_difference(expected.params, states.params) < 1e-4
 
 

@@ -9,7 +9,9 @@ FATES = (toy.CONVERGING, toy.BAD_START, toy.CONVERGING, toy.HOPELESS)
 ENDLESS = 10**8  # steps of a run that only a signal ends
 
 
-def toy_run(folder, shape=(1, 1), steps=60, save_every=1, fates=FATES):
+def toy_run(
+  folder, shape=(1, 1), steps=60, save_every=1, fates=FATES, seed_axis="loop"
+):
   """Returns a loop.Run of four seeds, of which two start again by default.
 
   Args:
@@ -18,14 +20,16 @@ def toy_run(folder, shape=(1, 1), steps=60, save_every=1, fates=FATES):
     steps: the gradient steps of an attempt.
     save_every: after how many chunks a checkpoint is saved.
     fates: the fates of the seeds, as in toy.py.
+    seed_axis: "loop" for seeds in turn, "vmap" for seeds side by side.
   """
   return loop.Run(
-    experiment=toy.Toy(),
+    experiment=toy.Toy(output_heads=("main",), num_widths=1),
     train=toy.train_config(
       steps=steps,
       target_exact_match=2.0,
       restarts=1,
       restart_below=0.6,
+      seed_axis=seed_axis,
     ),
     seeds=SEEDS,
     scaffold=toy.scaffold(*fates),
