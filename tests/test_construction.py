@@ -235,6 +235,7 @@ def run(tmp_path_factory):
     "--config.eval.test_sets=('uniform',)",
     "--config.eval.precisions=(2,)",
     "--config.eval.free_running=False",
+    "--config.data.buckets=()",
     "--config.train.batch_size=8",
     "--config.train.validation_samples=16",
   )
