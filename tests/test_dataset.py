@@ -263,7 +263,8 @@ def test_training_and_validation_numbers_are_disjoint():
     first = numbers[:, 0]
     assert first.max() > 0.9 * 2**20 and first.min() < 0.1 * 2**20
     assert abs(first.mean() / 2**19 - 1) < 0.1
-    for source, target in zip(batch.source, batch.target, strict=True):
+    tokens = np.asarray(batch.source), np.asarray(batch.target)
+    for source, target in zip(*tokens, strict=True):
       expected = plain.plain_answer(data.task, source)
       assert data.task.symbols(target) == expected
 

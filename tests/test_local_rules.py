@@ -25,13 +25,24 @@ def task_of(name, **fields):
   return TASKS[name](**fields)
 
 
-def rows_of(task, text, kind="encoder_decoder"):
-  """The rows of the grid of a typed line, as people write them."""
-  parsed = task.parse(text)
-  width = task.padded_width(parsed[1])
-  batch = dataset.parsed_batch(task, kind, [parsed], width, width)
-  ids = np.asarray(batch.target)[0][np.asarray(batch.weight)[0] > 0]
-  return [task.row_text(row) for row in ids.reshape(width[::-1])]
+def grids_of(task, texts, kind="encoder_decoder"):
+  """The rows of the grids of typed lines, as people write them, in room for the
+  largest, so that they share a program."""
+  parsed = [task.parse(text) for text in texts]
+  widths = [task.padded_width(lengths) for _, lengths in parsed]
+  bound = tuple(map(max, zip(*widths, strict=True)))
+  grids = []
+  for one, width in zip(parsed, widths, strict=True):
+    batch = dataset.parsed_batch(task, kind, [one], width, bound)
+    ids = np.asarray(batch.target)[0][np.asarray(batch.weight)[0] > 0]
+    grids.append([task.row_text(row) for row in ids.reshape(width[::-1])])
+  return grids
+
+
+def rows_of(task, text):
+  """The rows of the grid of a typed line."""
+  (rows,) = grids_of(task, [text])
+  return rows
 
 
 def evolved(rule: int, row: str, steps: int) -> list[str]:
@@ -49,9 +60,10 @@ def test_docstring_examples_are_what_the_task_answers(name):
   task = task_of(name)
   examples = plain.docstring_examples(TASKS[name])
   assert examples
-  for text, answer in examples:
+  grids = grids_of(task, [text for text, _ in examples])
+  for (text, answer), rows in zip(examples, grids, strict=True):
     ids = [[task.token_names.index(x) for x in split(task, row)]
-           for row in rows_of(task, text)]  # fmt: skip
+           for row in rows]  # fmt: skip
     assert task.answer(ids).startswith(answer), text
 
 
@@ -62,10 +74,11 @@ def split(task, row: str) -> list[str]:
 @pytest.mark.parametrize(("rule", "kind"), zip((30, 110), KINDS, strict=True))
 def test_an_automaton_goes_by_wolframs_rule(rule, kind):
   task, rng = task_of("automaton", rule=rule), np.random.default_rng(rule)
-  for cells, steps in ((1, 3), (12, 0), (30, 9)):
-    row = "".join(map(str, rng.integers(2, size=cells)))
-    rows = rows_of(task, f"{row}*{steps}", kind)
-    assert rows == evolved(rule, row, steps)
+  sizes = (1, 3), (12, 0), (30, 9)
+  first = ["".join(map(str, rng.integers(2, size=n))) for n, _ in sizes]
+  cases = [(row, steps) for row, (_, steps) in zip(first, sizes, strict=True)]
+  grids = grids_of(task, [f"{row}*{steps}" for row, steps in cases], kind)
+  assert grids == [evolved(rule, row, steps) for row, steps in cases]
 
 
 def run_machine(machine: str, tape: list[str], steps: int) -> list[list[str]]:
@@ -114,29 +127,28 @@ def test_a_machine_runs_until_it_halts_or_leaves_the_tape():
 
 def test_items_are_sorted_one_by_one():
   task, rng = task_of("insertion_sort", alphabet=9), np.random.default_rng(0)
-  for size in (1, 7):
-    items = (rng.integers(9, size=size) + 1).tolist()
-    rows = rows_of(task, " ".join(map(str, items)))
+  lists = [(rng.integers(9, size=size) + 1).tolist() for size in (1, 7)]
+  texts = [" ".join(map(str, items)) for items in lists]
+  *grids, cut = grids_of(task, [*texts, "5 3 9 3*2"])
+  for items, rows in zip(lists, grids, strict=True):
     for j, row in enumerate(rows):
       expected = [*map(str, sorted(items[: j + 1]))]
-      assert row.split() == expected + ["_"] * (size - j - 1)
+      assert row.split() == expected + ["_"] * (len(items) - j - 1)
   # With fewer cells the largest are dropped.
-  assert rows_of(task, "5 3 9 3*2")[-1] == "3 3"
+  assert cut[-1] == "3 3"
 
 
-@pytest.mark.parametrize(("source", "target"), [(2, 10), (3, 7)])
-def test_numbers_in_another_base_are_those_of_python(source, target):
-  task, rng = (
-    task_of("base", source=source, target=target),
-    np.random.default_rng(0),
-  )
-  for size in (1, 12):
-    text = "".join(map(str, rng.integers(source, size=size)))
-    for j, row in enumerate(rows_of(task, text)):
+def test_numbers_in_another_base_are_those_of_python():
+  """From binary to decimal they are in the docstring."""
+  source, target, rng = 3, 7, np.random.default_rng(0)
+  task = task_of("base", source=source, target=target)
+  texts = ["".join(map(str, rng.integers(source, size=n))) for n in (1, 12)]
+  *grids, cut = grids_of(task, [*texts, f"{texts[-1]}*2"])
+  for text, rows in zip(texts, grids, strict=True):
+    for j, row in enumerate(rows):
       assert int(row[::-1], target) == int(text[: j + 1], source)
   # With fewer cells, modulo what they hold.
-  (*_, row) = rows_of(task, f"{text}*2")
-  assert int(row[::-1], target) == int(text, source) % target**2
+  assert int(cut[-1][::-1], target) == int(texts[-1], source) % target**2
 
 
 def test_numbers_are_added_one_by_one():
@@ -144,26 +156,28 @@ def test_numbers_are_added_one_by_one():
   for count, size, kind in ((1, 3, KINDS[0]), (11, 4, KINDS[1])):
     numbers = rng.integers(10**size, size=count).tolist()
     text = "+".join(map(str, numbers))
-    sums = [int(row[::-1]) for row in rows_of(task, text, kind)]
-    assert sums == list(itertools.accumulate(numbers))
     # With fewer cells, modulo what they hold.
-    sums = [int(row[::-1]) for row in rows_of(task, f"{text}*{size}")]
-    expected = itertools.accumulate(numbers)
-    assert sums == [total % 10**size for total in expected]
+    whole, cut = grids_of(task, [text, f"{text}*{size}"], kind)
+    sums = list(itertools.accumulate(numbers))
+    assert [int(row[::-1]) for row in whole] == sums
+    assert [int(row[::-1]) for row in cut] == [x % 10**size for x in sums]
 
 
-@pytest.mark.parametrize("divisor", (1, 3, 7, 9))
+@pytest.mark.parametrize("divisor", (1, 9))
 def test_a_number_is_divided(divisor):
   task = task_of("divide", divisor=divisor)
-  for number in (0, 5, 1234, 987654):
-    rows = [*map(int, rows_of(task, f"{number}*3"))]
-    assert rows == [number // divisor**j for j in range(4)]
+  numbers = (0, 5, 1234, 987654)
+  for number, rows in zip(
+    numbers, grids_of(task, [f"{x}*3" for x in numbers]), strict=True
+  ):
+    assert [*map(int, rows)] == [number // divisor**j for j in range(4)]
 
 
 def test_a_number_is_halved_and_read_as_binary():
   task = task_of("halving")
-  for number in (0, 13, 98765):
-    rows = rows_of(task, str(number))
+  numbers = (0, 13, 98765)
+  grids = grids_of(task, map(str, numbers))
+  for number, rows in zip(numbers, grids, strict=True):
     assert [*map(int, rows)] == [number >> j for j in range(len(rows))]
     ids = [[*map(int, row)] for row in rows]
     assert task.answer(ids) == f"{number:b}"
@@ -268,8 +282,11 @@ def test_counterexamples_keep_their_rows():
   (data,), text = build.build(config).data, "99+01+99*2"
   data = dataclasses.replace(data, counterexamples=((0, text),), share=1.0)
   digits, found = [9, 9, 1, 0, 9, 9], 0
+  sample = jax.jit(
+    lambda index: data.sample(jax.random.key(0), 2, 0, index, seed=0)
+  )
   for index, (cells, rows) in enumerate(data.widths):
-    batch = data.sample(jax.random.key(0), 2, 0, index, seed=0)
+    batch = sample(index)
     prompt = np.asarray(batch.source)[0, : cells * rows].tolist()
     is_drawn = cells == 2 and rows <= 3
     found += is_drawn
@@ -366,17 +383,15 @@ def test_small_grids_have_no_other_contexts():
   """Every choice of the cells above and of the driver that the transducer's
   runs allow occurs in a small grid, and the other way round."""
   task = task_of("insertion_sort", alphabet=2)
-  seen = set()
-  for size in (1, 2, 3, 4):
-    for items in itertools.product("12", repeat=size):
-      rows = [
-        ["_"] * size,
-        *(x.split() for x in rows_of(task, " ".join(items))),
-      ]
-      for above, row, item in zip(rows, rows[1:], items, strict=False):
-        for k in range(size):
-          left = above[k - 1] if k else ""
-          seen.add((item, left, above[k], row[k]))
+  seen, sizes = set(), (1, 2, 3, 4)
+  lists = [x for n in sizes for x in itertools.product("12", repeat=n)]
+  grids = grids_of(task, map(" ".join, lists))
+  for items, grid in zip(lists, grids, strict=True):
+    rows = [["_"] * len(items), *(x.split() for x in grid)]
+    for above, row, item in zip(rows, rows[1:], items, strict=False):
+      for k in range(len(items)):
+        left = above[k - 1] if k else ""
+        seen.add((item, left, above[k], row[k]))
   machine = task.row_machine
   said = set()
   for d, item in enumerate("12"):

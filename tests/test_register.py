@@ -279,11 +279,12 @@ def test_operands_are_constrained_wherever_examples_are_made(folder):
     experiment = build.build(config)
   task = experiment.task
   batches = [experiment.sample(jax.random.key(0), task.name, Part(0, 64))]
-  for name in ("equal", "nines", "short"):
+  for name in ("equal", "nines"):
     args = 0, np.arange(64), 5, {}, ()
     batches.append(experiment.test_batch(name, *args))
   for batch in batches:
-    for source, target in zip(batch.source, batch.target, strict=True):
+    tokens = np.asarray(batch.source), np.asarray(batch.target)
+    for source, target in zip(*tokens, strict=True):
       text = task.decode(source).strip("$@")
       a, b = map(int, text.split("-"))
       assert int(task.render(target)) == a - b >= 0
