@@ -48,7 +48,8 @@ EXAMPLES = 2  # of each batch in the table
 KEY = 3  # the seed of the key of what is drawn from no stream
 
 # {FILE:PRESET of configs/: {field: value} to change}. Those of TRAINED are
-# trained for a few steps; of those of UNTRAINED a loss is enough.
+# trained for a few steps, in whose losses all else shows; of those of UNTRAINED
+# a loss is enough.
 TRAINED = {
   "arithmetic:multiply,window,paper": {"model.num_encoder_layers": 0},
   "sorting:successor,tempered": {
@@ -87,9 +88,9 @@ CALIBRATED = (
   "arithmetic:addition,abc",
   "arithmetic:successor,abc,decoder_only",
 )
-# Training data: {name: (preset, {field: value} to change)}.
+# Training data: {name: (preset, {field: value} to change)}. Endless sets are in
+# the entries of UNTRAINED.
 SETS = {
-  "endless": ("sorting:successor,tempered", {}),
   "finite": ("sorting:successor,tempered", {"data.size": 1000}),
   "permuted": ("arithmetic:multiply,window,paper", {"data.seed": 5}),
 }
@@ -181,7 +182,7 @@ def of_trained(preset: str) -> dict:
     "parameters": norms(state.params),
     "lines": lines(run.scaffold),
     "losses": losses(run, state),
-  } | answers(run, state.params, with_loss=False)
+  }
 
 
 def of_untrained(preset: str) -> dict:
@@ -304,9 +305,9 @@ def of_tests(task: str) -> dict:
 # Parts of entries.
 
 
-def answers(run, params, with_loss=True) -> dict:
-  """Returns, for each output head, some examples, their logits and, unless
-  `with_loss` is False, their loss per token with dropout."""
+def answers(run, params) -> dict:
+  """Returns, for each output head, some examples, their logits, and their loss
+  per token with dropout."""
   experiment, scaffold = run.experiment, one(run.scaffold)
   key = jax.random.key(KEY)
 
@@ -315,12 +316,14 @@ def answers(run, params, with_loss=True) -> dict:
     for head, _, (*_, part) in experiment.validation:
       batch = experiment.sample(key, head, part._replace(count=EXAMPLES))
       args = params, scaffold, batch, head
-      heads[head] = {"batch": batch, "logits": experiment.apply(*args)[0]}
-      if with_loss:
-        noise = rng.Noise(key, np.arange(EXAMPLES))
-        spec = loop.TrainSpec(experiment, run.train)
-        loss = loop.loss(params, spec, scaffold, head, batch, noise)
-        heads[head]["loss"] = loss / batch.weight.sum()
+      noise = rng.Noise(key, np.arange(EXAMPLES))
+      spec = loop.TrainSpec(experiment, run.train)
+      loss = loop.loss(params, spec, scaffold, head, batch, noise)
+      heads[head] = {
+        "batch": batch,
+        "logits": experiment.apply(*args)[0],
+        "loss": loss / batch.weight.sum(),
+      }
     return heads
 
   write = {"batch": texts, "logits": shown, "loss": number}
