@@ -85,8 +85,8 @@ def load_config(spec: str) -> ConfigDict:
     names = runpy.run_path(str(path))
     check("get_config" in names, f"{path} has no get_config()")
     config = names["get_config"](*([preset] if preset else []))
-    is_config = isinstance(config, ConfigDict)
-    check(is_config, f"get_config() must return a config, not {config!r}")
+    if not isinstance(config, ConfigDict):  # whose text takes long to make
+      raise UsageError(f"get_config() must return a config, not {config!r}")
   return _filled(config, f"--config={spec}")
 
 
@@ -134,7 +134,7 @@ def set_field(config: ConfigDict, name: str, value: Any, what: str) -> None:
       f"{what}: no such field; config.retrain has {', '.join(config.retrain)}",
     )
     check(first_name not in CALIBRATED, f"{what}: calibration decides it")
-    stage = copy.deepcopy(config)
+    stage = ConfigDict(copy.deepcopy({group: config[group]}))
     set_field(stage, first_name, value, what)
     with config.unlocked():
       config.retrain[group][last] = stage[group][last]
