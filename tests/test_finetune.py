@@ -1,4 +1,4 @@
-"""Finetuning: training on what a certificate found wrong."""
+"""Finetuning: training on what a certificate found wrong, or undecided."""
 
 import dataclasses
 import functools
@@ -152,21 +152,24 @@ def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:
 
 
 def test_what_failed_before_is_trained_on_again(tmp_path, monkeypatch):
-  """In three rounds, of which the second finds a seed right."""
+  """In rounds of which the second finds seed 1 undecided, the third right."""
   experiment = untrained.experiment()
   models = [Model(experiment, {}, {}, seed) for seed in (0, 1)]
   config, run = untrained.config(), finetuning_of(tmp_path / "any_1", 1, 0)
   config.finetune.rounds = 3
   stage = workdir.Stage("train", config, run, 2, models)
-  wrong = lambda text: {
-    "outcome": 0,
-    "training_inputs": {"failing": [text], "thin": []},
-  }
+
+  def found_of(outcome, failing=(), thin=()):
+    inputs = {"failing": [*failing], "thin": [*thin]}
+    return {"outcome": outcome, "training_inputs": inputs}
+
+  right = found_of(1)
   found = iter(
     [
-      {"0": wrong("1+1"), "1": wrong("2+2")},
-      {"0": wrong("3+3"), "1": {"outcome": 1}},
-      {"0": {"outcome": 1}, "1": {"outcome": 1}},
+      {"0": found_of(0, ["1+1"]), "1": found_of(0, ["2+2"])},
+      {"0": found_of(0, ["3+3"]), "1": found_of(None, thin=["4+4"])},
+      {"0": found_of(0, ["5+5"]), "1": right},
+      {"0": right, "1": right},
     ]
   )
   seeds = []
@@ -179,12 +182,15 @@ def test_what_failed_before_is_trained_on_again(tmp_path, monkeypatch):
     loop, "train", lambda run, params: seeds.append(len(params))
   )
   finetune.certify_and_finetune(config, tmp_path)
-  failing = [
-    {seed: x["failing"] for seed, x in json.loads(path.read_text()).items()}
+  first, second, third = (
+    json.loads(path.read_text())
     for path in sorted(tmp_path.glob("finetune_*/*"))
-  ]
-  assert failing == [{"0": ["1+1"], "1": ["2+2"]}, {"0": ["3+3", "1+1"]}]
-  assert len(seeds) == 2 and not list(found)
+  )
+  assert first["0"]["failing"] == ["1+1"]
+  assert second["0"]["failing"] == ["3+3", "1+1"]
+  assert second["1"] == {"failing": ["2+2"], "thin": ["4+4"]}
+  assert third.keys() == {"0"}
+  assert len(seeds) == 3 and not list(found)
 
 
 def test_the_learning_rate_falls_from_round_to_round(tmp_path):

@@ -1,5 +1,5 @@
-"""Rounds of finetuning: each one trains the seeds that certification found
-wrong, on inputs on which they are wrong or nearly so.
+"""Rounds of finetuning: each one trains the seeds that certification did not
+prove, on inputs on which they are wrong or nearly so.
 
 W/finetune_1, W/finetune_2 and so on are the rounds in a workdir W of
 --mode=train or abc, each with the inputs that it trains on.
@@ -50,9 +50,10 @@ def check_config(config: ConfigDict, prefix: str = "") -> None:
 
 
 def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
-  """Certifies the models of a workdir, and trains again those that are wrong:
-  in each of at most config.finetune.rounds rounds every seed of which inputs no
-  longer than in training show it. With 0 rounds nothing is certified either."""
+  """Certifies the models of a workdir, and trains again those not proved: in
+  each of at most config.finetune.rounds rounds every seed of which inputs no
+  longer than in training show that it is wrong, or right by a thin margin.
+  With 0 rounds nothing is certified either."""
   if not config.finetune.rounds:
     return
   name = "retrain" if workdir.is_abc(folder) else "train"
@@ -73,8 +74,8 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
     inputs = json.loads(path.read_text(encoding="utf-8"))
     failed |= {seed: x["failing"] for seed, x in inputs.items()}
     runs.print_note(
-      f"certification, round {number}: training on inputs that fail, seeds"
-      f" {', '.join(inputs)}"
+      f"certification, round {number}: training on inputs that fail or nearly"
+      f" do, seeds {', '.join(inputs)}"
     )
     loop.train(run, runs.initial(run, stage.models))
     stage = workdir.after_round(stage, run)
@@ -83,15 +84,20 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
 def _inputs(
   stage: workdir.Stage, certificates: dict[str, dict]
 ) -> dict[str, dict]:
-  """Returns the inputs to train on of the seeds that are wrong, by seed."""
+  """Returns the inputs to train on of the seeds that are not proved, by seed:
+  of those that are undecided, inputs that are right by a thin margin."""
   inputs = {}
   for model in stage.models:
     certificate = certificates[str(model.seed)]
-    if certificate["outcome"] != 0 or _is_hopeless(stage.config, model):
+    texts, is_wrong = (
+      certificate["training_inputs"],
+      certificate["outcome"] == 0,
+    )
+    if is_wrong and _is_hopeless(stage.config, model):
       continue
-    if certificate["training_inputs"]["failing"]:
-      inputs[str(model.seed)] = certificate["training_inputs"]
-    else:
+    if texts["failing"] or (texts["thin"] and not is_wrong):
+      inputs[str(model.seed)] = texts
+    elif is_wrong:
       runs.print_note(
         f"seed {model.seed} is wrong, but no input as short as in training is"
         " known on which it is: it is finetuned no more"

@@ -106,7 +106,7 @@ class Search:
     repeated = fails * min(max(count, 1), INPUTS_PER_FAILURE)
     to_train = [
       [self.text(x) for x in self.inputs(some, rng, as_in_training=True)]
-      for some in (repeated, thin if fails else [])
+      for some in (repeated, thin)
     ]
     shortest = sorted(texts, key=lambda text: (len(text), text))
     return Findings(contexts, wrong, float(smallest), shortest, *to_train)
