@@ -131,6 +131,15 @@ def test_shown_inputs_are_wrong_and_the_shortest_come_first():
   assert 0 < first.wrong < found.wrong and first.contexts < found.contexts
 
 
+def test_a_right_model_is_trained_where_its_margins_are_thin(monkeypatch):
+  search = search_of("parity")
+  monkeypatch.setattr("lengthgen_jax.proofs.search.THIN_MARGIN", 8.5)
+  found = search.find_wrong(np.random.default_rng(0), exhaustive=True)
+  assert found.margin > 0 and not found.counterexamples + found.failing
+  inputs = [search.model.experiment.task.parse(text) for text in found.thin]
+  assert inputs and search.margins(inputs).max() < 8.5
+
+
 def test_a_row_that_does_not_see_enough_has_lookalikes():
   assert search_of("parity").lookalikes() is None
 
