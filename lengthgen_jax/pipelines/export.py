@@ -112,10 +112,12 @@ def choose(
 
 def config_of(config: ConfigDict, seed: int) -> ConfigDict:
   """Returns the config of an exported model, from that of the stage that
-  trained it: without hints, so that it has no output heads of theirs, and with
-  an empty bias.file, because the file of the model has its bias."""
+  trained it: without hints, so that it has no output heads of theirs, with an
+  empty bias.file, because the file of the model has its bias, and tested at
+  eval.lengths alone, unless more is asked for."""
   config = copy.deepcopy(config)
   config.update(seeds=(seed,), mesh=(), hints=())
+  config.eval.update(frontier=0, stress=False)
   config.mixing.weights = ()
   kind = "none" if config.bias.kind == "none" else "file"
   config.bias.update(kind=kind, file="")
