@@ -261,11 +261,7 @@ class Bias(Section):
   window: CountOrNone = 1  # w, tokens on each side
   # both, previous (the earlier rows' side alone)
   sides: Literal["both", "previous"] = "both"
-  # whether the encoder's self-attention has a window too
-  windowed_encoder: bool = False
   scale: Rate = 1.0  # factor on the bias in open cells
-  # whether each layer and site learns one more factor
-  learned_scale: bool = False
   # bias in closed cells; at -1e5 and below it is -inf
   closed: Annotated[float, Range("must not be positive", high=0)] = -1e9
   # whether the bias takes the place of the causal mask, so that rows may see
@@ -325,7 +321,6 @@ class Calibration(Section):
   samples: Count = 500  # for each width and length
   # weights (after softmax), scores (before)
   quantity: Literal["weights", "scores"] = "weights"
-  scaled: bool = True  # scores divided by sqrt(head size)
   # operand: anchored to segments; absolute: papers
   lines: Literal["operand", "absolute"] = "operand"
   # Δ, tokens per row: of lines to the prompt, and of lines to outputs

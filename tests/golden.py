@@ -60,10 +60,7 @@ TRAINED = {
 }
 UNTRAINED = {
   "arithmetic:addition,window_cpi": {},
-  "arithmetic:parity,alibi": {
-    "bias.kind": "window",
-    "bias.learned_scale": True,
-  },
+  "arithmetic:parity,alibi": {"bias.kind": "window"},
   "arithmetic:addition,decoder_only": {"positions.kind": "abacus"},
   "increment:carry,tempered": {
     "positions.kind": "coupling",

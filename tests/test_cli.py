@@ -235,7 +235,6 @@ REFUSED = {
     ("data.width='fixed'",): ["not padded", "natural"],
     ("train.batch_size=1",): ["too few", "buckets"],
     ("positions.kind='abacus'",): ["sort has none", "rope"],
-    ("bias.windowed_encoder=True",): ["no encoder"],
     ("eval.test_sets=('repeats',)", "eval.repetitions=(9,)"): [
       "nothing to test"
     ],

@@ -108,7 +108,6 @@ def test_heads_along_lines_say_and_learn_the_same(kind, tmp_path):
     "model.num_decoder_layers": 2,
     "model.num_heads": 4,
     "positions.kind": "none",
-    "bias.learned_scale": True,
     "temperature.kind": "scalable",
   }
   config = untrained.config("addition", kind, fields)

@@ -120,21 +120,6 @@ def test_a_task_without_places_has_no_window(name):
       windows(name, kind, {}, 1)
 
 
-def test_the_window_of_the_encoder_runs_over_the_whole_source():
-  fields = {"bias.windowed_encoder": True}
-  _, lines = windows("addition", "encoder_decoder", fields, 1)
-  keys = places(tokens((0, 3), (1, 2)))
-  bias = total(BiasConfig(), lines, "encoder", keys, keys)
-  assert drawing(bias[0, 0, 1]) == [
-    "..xxx",
-    "...xx",
-    "x...x",
-    "xx...",
-    "xxx..",
-  ]
-  assert "encoder" not in windows("addition", "encoder_decoder", {}, 1)[1]
-
-
 # From a scaffold to a bias.
 
 OUTPUTS = places(tokens((1, 6)))  # six decoder inputs of one segment

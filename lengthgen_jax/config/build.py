@@ -208,11 +208,6 @@ def _check_fit(config: ConfigDict, task: Task) -> None:
     " later keys; choose positions without a bias on attention",
   )
   check(
-    not (is_decoder_only and bias.windowed_encoder),
-    "bias.windowed_encoder=True: model.kind='decoder_only' has no encoder;"
-    " choose False",
-  )
-  check(
     is_decoder_only or not NORMALIZERS[normalizer].depends_on_order,
     f"attention.normalizer={normalizer!r} depends on how far keys stand from"
     " the row, and the keys of cross-attention stand in another sequence:"
@@ -313,7 +308,6 @@ def _model_config(config: ConfigDict, tasks: list[Task]) -> ModelConfig:
   return ModelConfig(
     vocab_size=size,
     num_segments=1 + last_segment if config.positions.segments else 1,
-    learned_bias_scale=config.bias.learned_scale,
     positions=PositionConfig(**config.positions),
     temperature=sections.Temperature(**config.temperature),
     attention=AttentionConfig(**config.attention),

@@ -77,13 +77,11 @@ NEEDS = {
   "bias.file": "bias.kind = file",
   "bias.window": "bias.kind = window",
   "bias.sides": "bias.kind = window",
-  "bias.windowed_encoder": "bias.kind = window",
   "train.adam_learning_rate": "train.optimizer has has_separate_adam_rate",
   "train.adam_b1": "train.optimizer has uses_adam_fields",
   "train.adam_b2": "train.optimizer has uses_adam_fields",
   "train.adam_eps": "train.optimizer has uses_adam_fields",
   "train.restart_below": "train.restarts != 0",
-  "calibration.scaled": "calibration.quantity = scores",
   "eval.precisions": "initial.kind = construction",
   "eval.scratchpad": "task = multiply_long",
 }

@@ -204,7 +204,6 @@ def check_shape(experiment: Experiment) -> Sort:
     # Without normalization its kind has no effect.
     "model.norm_kind": (config.norm_kind if doubled else "layer", "layer"),
     "model.dense_bias": (config.dense_bias, True),
-    "bias.learned_scale": (config.learned_bias_scale, False),
     "positions.kind": (config.positions.kind, "none"),
     "positions.segments": (config.positions.segments, False),
     "attention.normalizer": (config.attention.normalizer, "softmax"),

@@ -108,9 +108,6 @@ def collect(
     totals = reduce(partial(jax.tree.map, np.add), jax.device_get(batch_sums))
     num_counted = float(totals["counted"])
     percentages.append(100 * num_counted / num_samples)
-    # The model divides scores by the square root of the head size; undo it.
-    is_unscaled = section.quantity == "scores" and not section.scaled
-    scale = experiment.model.config.head_dim**0.5 if is_unscaled else 1.0
     # All samples of a condition have the same coordinates.
     first_example = lambda x: np.asarray(x[:1] if x.ndim > 1 else x)
     example = jax.tree.map(first_example, draw(0, min(BATCH_SIZE, num_samples)))
@@ -122,7 +119,7 @@ def collect(
         limit = condition.length or task.units(experiment.train_length)
       used_T &= example.rows.left[0, :, 0] < limit
     for site in means:
-      values = scale * (totals[site] / max(num_counted, 1.0))
+      values = totals[site] / max(num_counted, 1.0)
       keys = example.keys if site == "self" else example.source_keys
       means[site].append(MeanAttention(values, used_T, example.rows, keys))
   return means, percentages

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from lengthgen_jax import sections
-from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias, attend
+from lengthgen_jax.attention.kernel import DenseBias, SparseBias, attend
 from lengthgen_jax.attention.normalizers import SOFTMAX, AttentionConfig
 from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.attention.temperature import TEMPERATURES, tau
@@ -29,7 +29,6 @@ class ModelConfig(sections.Shape, kw_only=True):
 
   vocab_size: int
   num_segments: int = 1  # rows of the segment embedding; 1: there is none
-  learned_bias_scale: bool = False
   positions: PositionConfig = PositionConfig()
   temperature: sections.Temperature = sections.Temperature()
   attention: AttentionConfig = SOFTMAX
@@ -71,7 +70,6 @@ class Attention(Recorded):
 
   features: int
   num_heads: int
-  learned_bias_scale: bool = False
   temperature: sections.Temperature = sections.Temperature()
   normalizer: AttentionConfig = SOFTMAX
   use_bias: bool = True
@@ -88,8 +86,6 @@ class Attention(Recorded):
     heads = (self.num_heads, self.features // self.num_heads)
     self.query, self.key, self.value = dense(heads), dense(heads), dense(heads)
     self.out = dense(self.features, axis=(1, 3))
-    if self.learned_bias_scale:
-      self.bias_scale = self.param("bias_scale", nn.initializers.ones, ())
     kind = TEMPERATURES[self.temperature.kind]
     shape = (self.num_heads,) if kind.per_head else ()
     self.tau_scale = self.tau_offset = None
@@ -136,8 +132,6 @@ class Attention(Recorded):
         self.put_variable("cache", "key_value", new)
       key_value = new
     key, value = key_value
-    if self.learned_bias_scale:
-      bias = self._scaled(bias)
     b = self.tau_offset  # `b` of Temperature.value
     if self.num_projections:
       projection = self.temperature_projection(inputs_q)
@@ -149,11 +143,6 @@ class Attention(Recorded):
     for name, x in acts.items():  # weights and scores
       self.record(name, x)
     return self.out(context)
-
-  def _scaled(self, bias: DenseBias | SparseBias) -> DenseBias | SparseBias:
-    closed = bias.values == CLOSED  # times a scale of 0 it would be NaN
-    scaled = self.bias_scale * jnp.where(closed, 0.0, bias.values)
-    return bias.replace(values=jnp.where(closed, CLOSED, scaled))
 
 
 def heads_first(x_BxLxHxK: jax.Array) -> jax.Array:
@@ -208,7 +197,6 @@ class Block(Recorded):
       Attention,
       config.emb_dim,
       config.num_heads,
-      config.learned_bias_scale,
       config.temperature,
       config.attention,
       **shared,

@@ -80,8 +80,8 @@ def check_config(config: ConfigDict) -> None:
     check(
       first_experiment.model == second_experiment.model,
       "retrain.start='interpolated' needs the same model, positions,"
-      " temperature, attention and bias.learned_scale in retrain.* as in the"
-      " first stage; make them equal, or choose 'fresh'",
+      " temperature and attention in retrain.* as in the first stage; make"
+      " them equal, or choose 'fresh'",
     )
     check(
       second_config.train.restarts == 0,

@@ -40,8 +40,8 @@ positions.segments=true|false positions.cyclic_period=
 positions.source_anchor= positions.table= positions.random_start=
 temperature.kind="none" temperature.initial= temperature.stretch=
 attention.normalizer="softmax" attention.alpha=
-bias.kind="file" bias.file="" bias.allow_leak=false bias.learned_scale=false
-bias.scale=1.0 bias.closed= bias.window= bias.sides= bias.windowed_encoder="""
+bias.kind="file" bias.file="" bias.allow_leak=false
+bias.scale=1.0 bias.closed= bias.window= bias.sides="""
 # Grids of local rules: their operand beside what drives rows, and how far to
 # the right a cell depends on the row above.
 GRIDS = {

@@ -51,14 +51,10 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
     ]
   if "cross" not in spec.site_segments:
     return {"self": shared_lines(output_lines + input_lines, heads)}
-  scaffold = {
+  return {
     "self": shared_lines(output_lines, heads),
     "cross": shared_lines(input_lines, heads),
   }
-  if section.windowed_encoder:
-    band = [Line(WHOLE, LEFT, 1, offset) for offset in range(-width, width + 1)]
-    scaffold["encoder"] = shared_lines(band, heads)
-  return scaffold
 
 
 def grid_window(width: int, spec: ScaffoldSpec) -> dict[str, SiteLines]:
