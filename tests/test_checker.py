@@ -709,9 +709,8 @@ def test_the_bounds_hold_in_the_worst_directions(e):
 
     def attend(hidden, e, tokens=tokens, errors=exact, path=path, heads=heads):
       pairs = zip(tokens, errors, strict=True)
-      keys = dict(
-        enumerate(model.key_value(0, "cross", *pair) for pair in pairs)
-      )
+      values = [model.key_value(0, "cross", *pair) for pair in pairs]
+      keys = {k: (value, slice(None)) for k, value in enumerate(values)}
       return model.attend(path, hidden, e, heads, keys)
 
     bound = attend(x, error)[1]
@@ -755,7 +754,7 @@ def test_keys_of_one_hidden_state_have_errors_of_their_own():
 
       def attend(z, e, x=x, heads=heads):
         keys = {
-          (0, k): model.key_value(0, "cross", state[None], e)
+          (0, k): (model.key_value(0, "cross", state[None], e), slice(None))
           for k, state in enumerate(z)
         }
         return model.attend("decoder_0/cross_attention", x, zero, heads, keys)

@@ -1233,16 +1233,17 @@ class Model:
   def attend(self, path, x, e, heads, keys):
     """Returns the output of attention, and its error; docs/proofs.md has the
     lemma. `heads` has for each head ((bias, key), ...), and keys[key] is the
-    result of `key_value`. Of one head, q [U, K], k and v [U, G, K] are the
-    query, the keys and the values, and y_e is the error of y."""
+    result of `key_value` and which of it [U] the rows see. Of one head, q [U,
+    K], k and v [U, G, K] are the query, the keys and the values, and y_e is the
+    error of y."""
     queries, queries_e = self.project(f"{path}/query", x, e)
     heads_read, error = queries * 0, queries_e * 0
     # A head without keys reads zero.
     for h in (h for h, pairs in enumerate(heads) if pairs):
       biases, indices = zip(*heads[h], strict=True)
-      arrays = zip(*(keys[i] for i in indices), strict=True)
-      arrays = (np.stack([y[:, h] for y in ys], axis=1) for ys in arrays)
-      (k, k_e, v, v_e), q, q_e = arrays, queries[:, h], queries_e[:, h, None]
+      seen = [[y[u, h] for y in arrays] for arrays, u in map(keys.get, indices)]
+      k, k_e, v, v_e = (np.stack(ys, axis=1) for ys in zip(*seen, strict=True))
+      q, q_e = queries[:, h], queries_e[:, h, None]
       q_norm = l2(q)[:, None]
       scores = np.einsum("uk,ugk->ug", q, k) + biases
       scores -= scores.max(axis=1, keepdims=True)
@@ -1367,7 +1368,7 @@ def evaluate(model, nodes, codes, is_tight):
     for (site, _), pairs in node.heads:
       for key in {key for _, key in pairs} - set(keys[site]):
         arrays = key_value_of(key[0], node.layer, site)
-        keys[site][key] = [x[positions[key[0]]] for x in arrays]
+        keys[site][key] = arrays, positions[key[0]]
     x, e = (x[positions[node.residual]] for x in hidden[node.residual])
     return model.block(node.layer, x, e, dict(node.heads), keys, is_tight)
 
