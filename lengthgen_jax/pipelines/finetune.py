@@ -89,10 +89,8 @@ def _inputs(
   inputs = {}
   for model in stage.models:
     certificate = certificates[str(model.seed)]
-    texts, is_wrong = (
-      certificate["training_inputs"],
-      certificate["outcome"] == 0,
-    )
+    texts = certificate["training_inputs"]
+    is_wrong = certificate["outcome"] == 0
     if is_wrong and _is_hopeless(stage.config, model):
       continue
     if texts["failing"] or (texts["thin"] and not is_wrong):
