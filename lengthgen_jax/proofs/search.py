@@ -231,6 +231,13 @@ class Search:
         drawn = find(row_class, names, codes[todo], rng, as_in_training)
         for i, x in zip(todo, drawn, strict=True):
           inputs[i] = x
+    todo = [i for i, x in enumerate(inputs) if x is None]
+    if as_in_training and self.checked.task.is_grid and todo:
+      # Contexts that no random grid has may be those of a short one.
+      longest = np.max(self.model.experiment.data[0].widths, axis=0)
+      for i, x in zip(todo, self.draw(nodes, codes[todo], rng), strict=True):
+        if x and (x.lengths <= longest).all():
+          inputs[i] = x
     return inputs
 
   def _is_deep(self, row_class: tuple) -> bool:

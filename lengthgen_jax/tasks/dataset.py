@@ -334,8 +334,10 @@ class Dataset:
     allowed = jnp.array(seeds) == seed
     if self.natural:
       allowed &= lengths.max(axis=1) == width - self.task.slack
-    elif self.task.operand_in == "own":  # its rows are laid out by their size
-      allowed &= (lengths[:, 0] == width[0]) & (lengths[:, 1] >= width[1])
+    elif self.task.axes > 1:  # rows beyond the width are left out
+      allowed &= lengths[:, 1] >= width[1]
+      if self.task.operand_in == "own":  # its rows are laid out by their size
+        allowed &= lengths[:, 0] == width[0]
     count = max(int(self.share * len(batch.inputs)), 1)
     key = jax.random.fold_in(key, count)
     p = allowed.astype(jnp.float32)

@@ -413,7 +413,9 @@ class InsertionSort(LocalRule):
   """Asks for the lists of insertion sort: row j has the first j + 1 items in
   order, and behind them empty cells.
 
-  With fewer cells than items the largest items are dropped.
+  With fewer cells than items the largest items are dropped. In every second
+  example items repeat: they are drawn from k random items, k from 1 to the most
+  that there are.
 
   `5 3 9 3` -> `3 3 5 9`; `5 3 9 3*2` -> `3 3`.
   """
@@ -431,6 +433,15 @@ class InsertionSort(LocalRule):
   @property
   def drivers(self):
     return range(1, self.alphabet + 1)
+
+  def draw_items(self, draw, size):
+    longest = self.num_items(size.bound)
+    numbers = draw(2 * longest + 2)
+    items = 1 + uniform_int(numbers[:longest], self.alphabet)
+    k = 1 + uniform_int(numbers[-1], longest)
+    repeated = items[uniform_int(numbers[longest:-2], k)]
+    items = jnp.where(numbers[-2] < 0.5, repeated, items)
+    return jnp.stack([jnp.zeros_like(items), items])
 
   def first_state(self, driver):
     return -1  # the cell above on the left
