@@ -7,6 +7,7 @@ import re
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import plain_tasks as plain
 import pytest
@@ -16,6 +17,7 @@ from lengthgen_jax.config import build, load_presets
 from lengthgen_jax.proofs import checker, table
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.local_rules import LocalRule
+from lengthgen_jax.tasks.task import Size, drawing
 
 INCREMENT = "0LB1RA2RA_2RZ2RZ1LB"
 KINDS = "encoder_decoder", "decoder_only"
@@ -136,6 +138,16 @@ def test_items_are_sorted_one_by_one():
       assert row.split() == expected + ["_"] * (len(items) - j - 1)
   # With fewer cells the largest are dropped.
   assert cut[-1] == "3 3"
+
+
+def test_half_of_the_lists_to_sort_have_repeated_items():
+  task = task_of("insertion_sort", alphabet=250)
+  size = Size(jnp.array((6, 6)), jnp.array((6, 6)), (6, 6))
+  draw = jax.vmap(lambda key: task.draw_items(drawing(key), size)[1])
+  items = np.array(draw(jax.random.split(jax.random.key(0), 4000)))
+  assert items.min() == 1 and items.max() == 250
+  counts = np.bincount([len(set(x)) for x in items.tolist()], minlength=7)
+  assert (counts[1:] > 200).all() and 1500 < counts[6] < 2100
 
 
 def test_numbers_in_another_base_are_those_of_python():

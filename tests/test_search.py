@@ -154,6 +154,23 @@ def test_a_row_that_does_not_see_enough_has_lookalikes():
   assert len(set(map(len, texts))) == 1 and right[0][place] != right[1][place]
 
 
+def test_a_grid_that_is_rarely_drawn_is_found_among_the_short_ones(monkeypatch):
+  """No random grid has this context: there is only one."""
+  monkeypatch.setattr("lengthgen_jax.proofs.search.INPUTS_TRIED", 1)
+  search, rng = search_of("multiply_long"), np.random.default_rng(0)
+  longest = np.max(search.model.experiment.data[0].widths, axis=0)
+  found = 0
+  for nodes, rows in [*search.fields.items()][::6]:
+    codes = next(search.contexts.batches([rows[0][2][-1]]))[:2]
+    short = search.draw(nodes, codes, rng)
+    in_training = search.draw(nodes, codes, rng, as_in_training=True)
+    for x, y in zip(short, in_training, strict=True):
+      fits = x is not None and (x.lengths <= longest).all()
+      assert not fits or y is not None
+      found += fits
+  assert found > 0
+
+
 def test_products_have_the_contexts_that_they_are_made_for():
   search, rng = search_of("multiply_long"), np.random.default_rng(0)
   found = 0
