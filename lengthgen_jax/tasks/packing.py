@@ -41,10 +41,9 @@ def pack(
 
   Where the task is not ragged, all share coordinates with a batch axis of 1.
   """
-  pack_example = (
-    _pack_decoder_only if kind == "decoder_only" else _pack_encoder_decoder
+  batch = jax.vmap(lambda *a: _pack_example(kind, task, make_example(*a)))(
+    *arguments
   )
-  batch = jax.vmap(lambda *a: pack_example(task, make_example(*a)))(*arguments)
   fields = batch._asdict()
   for name in COORDINATE_FIELDS:
     coordinates = fields[name]
@@ -73,58 +72,51 @@ def map_examples(
   return Batch(**fields)
 
 
-def _pack_encoder_decoder(task: Task, example: Example) -> Batch:
-  """Packs an example for an encoder-decoder: the prompt is the source, and the
-  decoder begins with the start token."""
+def _pack_example(kind: str, task: Task, example: Example) -> Batch:
+  """Packs an example as one sequence, whose row p must say token p + 1: in a
+  decoder-only model prompt, delimiter and output; in an encoder-decoder, whose
+  source is the prompt, start token and output."""
   prompt, output = example.prompt, example.output
-  start = task.segment_tokens(
-    jnp.array([task.start]), 1, task.target_segment + 1, marks=1
+  is_decoder_only = kind == "decoder_only"
+  mark = task.segment_tokens(
+    jnp.array([task.delimiter if is_decoder_only else task.start]),
+    1,
+    task.target_segment + 1,
+    marks=1,
   )
-  inputs = _pad(join(start, output), task.pad)
-  target, source = _pad(output, task.pad), _pad(prompt, task.pad)
-  return Batch(
-    inputs=inputs.ids[:-1],
-    target=target.ids,
-    weight=_weight(jnp.arange(len(output.ids)), example),
-    rows=_coordinates(target),
-    keys=_coordinates(inputs, slice(None, -1)),
-    places=_places(task, target, inputs.segment[:-1], False),
-    prompt_length=prompt.length,
-    first_scored=jnp.asarray(example.prefix_length, jnp.int32),
-    source=source.ids,
-    source_keys=_coordinates(source),
-    source_places=_places(task, source, source.segment, True),
-  )
-
-
-def _pack_decoder_only(task: Task, example: Example) -> Batch:
-  """Packs prompt, delimiter and output as one sequence, whose row p must say
-  token p + 1."""
-  prompt, output = example.prompt, example.output
-  delimiter = task.segment_tokens(
-    jnp.array([task.delimiter]), 1, task.target_segment + 1, marks=1
-  )
-  whole = _pad(join(prompt, delimiter, output), task.pad)
+  parts = (prompt, mark, output) if is_decoder_only else (mark, output)
+  whole = _pad(join(*parts), task.pad)
+  before = prompt.length if is_decoder_only else 0
   row = jnp.arange(len(whole.ids) - 1)
   # An input of the prompt has the place of the token that it holds, any other
   # that of the token its row must say.
-  in_prompt = row < prompt.length
+  in_prompt = row < before
   select = lambda x: jax.vmap(jnp.where)(in_prompt, x[:-1], x[1:])
   tokens = whole._replace(
+    # The start token of an encoder-decoder has no place of its own.
+    length=whole.length if is_decoder_only else output.length,
     segment=whole.segment[:-1],
     left=select(whole.left),
     right=select(whole.right),
     digit=select(whole.digit),
   )
-  return Batch(
+  batch = Batch(
     inputs=whole.ids[:-1],
     target=whole.ids[1:],
-    weight=_weight(row - prompt.length, example),
+    weight=_weight(row - before, example),
     rows=_coordinates(whole, slice(1, None)),
     keys=_coordinates(whole, slice(None, -1)),
-    places=_places(task, tokens, tokens.segment, in_prompt),
+    places=_places(task, tokens, in_prompt),
     prompt_length=prompt.length,
-    first_scored=jnp.asarray(prompt.length + example.prefix_length, jnp.int32),
+    first_scored=jnp.asarray(before + example.prefix_length, jnp.int32),
+  )
+  if is_decoder_only:
+    return batch
+  source = _pad(prompt, task.pad)
+  return batch._replace(
+    source=source.ids,
+    source_keys=_coordinates(source),
+    source_places=_places(task, source, True),
   )
 
 
@@ -135,12 +127,11 @@ def _coordinates(tokens: Tokens, part: slice = slice(None)) -> Coordinates:
   return Coordinates(segment, tokens.left[part], tokens.right[part], index)
 
 
-def _places(
-  task: Task, tokens: Tokens, held: Array, in_prompt: bool | Array
-) -> Coordinates:
-  """Returns the places of L inputs, which are those of `tokens`: of the tokens
-  that they hold if they are `in_prompt`, else of those that their rows must
-  say; `held` [L] has the segments of the tokens that the inputs hold."""
+def _places(task: Task, tokens: Tokens, in_prompt: bool | Array) -> Coordinates:
+  """Returns the places of L inputs: those of the tokens that they hold if they
+  are `in_prompt`, else of those that their rows must say, as `tokens` says;
+  their segments are those of the tokens that the inputs hold."""
+  held = tokens.segment
   in_prompt = jnp.broadcast_to(in_prompt, held.shape)
   anchored = tokens.left if task.anchor == "left" else tokens.right
   return _coordinates(tokens)._replace(
