@@ -289,8 +289,7 @@ def test_operands_are_constrained_wherever_examples_are_made(folder):
       a, b = map(int, text.split("-"))
       assert int(task.render(target)) == a - b >= 0
   for text in ("500-123", task.usage):
-    items, _ = task.parse(text)
-    assert task.input_text(items, 3) == text
+    assert task.input_text(*task.parse(text)) == text
   with pytest.raises(ValueError, match="'3-5' has operands that subtraction"):
     task.parse("3-5")
   assert "subtraction excludes operands" in obstacle(task)

@@ -177,11 +177,7 @@ class Search:
     return result
 
   def text(self, typed: Input) -> str:
-    items, lengths = typed
-    task = self.model.experiment.task
-    if isinstance(task, GridTask):
-      return task.typed(items, lengths)
-    return task.input_text(items, lengths[0])
+    return self.model.experiment.task.input_text(*typed)
 
   # From contexts to inputs.
 
@@ -273,7 +269,7 @@ class Search:
     items[:, :long] = symbols[:, :length].swapaxes(1, 2)
     if long < task.num_operands:
       items[:, long, 0] = shorts
-    lengths = [length] * task.num_operands
+    lengths = [length] * long + [1] * (task.num_operands - long)
     pairs = zip(items, is_found, strict=True)
     return [Input(x, lengths) if is_found else None for x, is_found in pairs]
 

@@ -90,9 +90,9 @@ class SequenceTask(ItemTask):
     items, lengths = super().parse(text)
     return items if self.anchor == "left" else items[:, ::-1], lengths
 
-  def input_text(self, items: np.ndarray, length: int) -> str:
+  def input_text(self, items: np.ndarray, lengths: Sequence[int]) -> str:
     step = 1 if self.anchor == "left" else -1
-    return super().input_text(items[:, :length][:, ::step], length)
+    return super().input_text(items[:, : lengths[0]][:, ::step], lengths)
 
 
 # Copying.

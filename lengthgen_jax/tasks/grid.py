@@ -191,12 +191,6 @@ class GridTask(Task):
       digit=jnp.full(place.shape, True),
     )
 
-  # Text.
-
-  def typed(self, items: np.ndarray, lengths: Sequence[int]) -> str:
-    """Returns what a person types for operands of these lengths."""
-    raise NotImplementedError
-
   def items_with_row(
     self, above: list[int] | None, operand: list[int], driver: int | None
   ) -> list[list[int]] | None:

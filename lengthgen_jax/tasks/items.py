@@ -3,6 +3,7 @@ that several of them have."""
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -88,8 +89,8 @@ class ItemTask(Task):
       expect(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
     return np.array([[ids[name] for name in names]], np.int32), [len(names)]
 
-  def input_text(self, items: np.ndarray, length: int) -> str:
-    return self.separator.join(self.symbols(items[0, :length]))
+  def input_text(self, items: np.ndarray, lengths: Sequence[int]) -> str:
+    return self.separator.join(self.symbols(items[0, : lengths[0]]))
 
   def render(self, ids: Ids) -> str:
     for token in ids:

@@ -226,7 +226,7 @@ class LocalRule(GridTask):
 
   refused: ClassVar[str] = "no such row occurs"
 
-  def typed(self, items: np.ndarray, lengths: Sequence[int]) -> str:
+  def input_text(self, items: np.ndarray, lengths: Sequence[int]) -> str:
     n, m = lengths
     if self.has_first_row:
       return f"{self.row_text(items[0][:n])}*{m - 1}"
@@ -235,9 +235,6 @@ class LocalRule(GridTask):
       rows = rows[:, ::-1] if self.is_number else rows
       return self.row_separator.join(map(self.row_text, rows)) + f"*{n}"
     return self.row_text(items[1][:m]) + f"*{n}" * (n != m)
-
-  def input_text(self, items: np.ndarray, length: int) -> str:
-    return self.typed(items, self.operand_lengths(length, ()))
 
   def row_text(self, ids: Ids) -> str:
     for token in ids:

@@ -172,10 +172,6 @@ class MultiplyLong(GridTask, NumberTask):
 
   # Text.
 
-  def typed(self, items: np.ndarray, lengths: Sequence[int]) -> str:
-    numbers = zip(items, lengths, strict=True)
-    return "*".join("".join(map(str, x[:n][::-1])) for x, n in numbers)
-
   def render(self, ids: Ids) -> str:
     """Returns the product that the tokens of an output spell, if N = M."""
     count = max(len(ids) - 1, 0)

@@ -1,6 +1,7 @@
 """The base class of tasks whose operands are numbers: tokens of their digits,
 and text."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -85,7 +86,8 @@ class NumberTask(Task):
     if self.operands == 1:
       return "99999" if self.base == 10 else "0110"
     second = [4, 0, 0] if self.short_operand else [6, 5, 4]
-    return self.input_text(_allowed(self, np.array([[3, 2, 1], second])), 3)
+    items = _allowed(self, np.array([[3, 2, 1], second]))
+    return self.input_text(items, [3, 1 if self.short_operand else 3])
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     expected = f"{self.name} takes {self.own_unit} like {self.usage}"
@@ -114,8 +116,7 @@ class NumberTask(Task):
     )
     return items, lengths
 
-  def input_text(self, items: np.ndarray, length: int) -> str:
-    lengths = [length] * len(self.long_operands) + [1] * self.short_operand
+  def input_text(self, items: np.ndarray, lengths: Sequence[int]) -> str:
     return self.operator.join(
       "".join(map(str, number[:n][::-1]))
       for number, n in zip(items, lengths, strict=True)

@@ -347,9 +347,9 @@ class Task(abc.ABC):
     """
 
   @abc.abstractmethod
-  def input_text(self, items: np.ndarray, length: int) -> str:
-    """Returns the line that a person types for the first `length` items
-    [operands, n] of every operand."""
+  def input_text(self, items: np.ndarray, lengths: Sequence[int]) -> str:
+    """Returns the line that a person types for operands [operands, n] of these
+    lengths."""
 
   @abc.abstractmethod
   def render(self, ids: Ids) -> str:
