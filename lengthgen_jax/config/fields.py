@@ -55,7 +55,8 @@ RETRAIN = {
 # The fields of these sections that calibration decides.
 CALIBRATED = ("bias.kind", "bias.file")
 # What a field, or else any field of a section, needs to change anything: a
-# value of another field, or that what this one names has an attribute.
+# value of another field, one among its values, or that what it names has an
+# attribute.
 NEEDS = {
   "mixing": "hints != ()",
   "temperature": "temperature.kind != none",
@@ -84,6 +85,9 @@ NEEDS = {
   "train.restart_below": "train.restarts != 0",
   "eval.precisions": "initial.kind = construction",
   "eval.scratchpad": "task = multiply_long",
+  "sort.count_gap": "hints with count",
+  "sort.count_ties": "hints with count",
+  "sort.asks_single": "hints with successor",
 }
 
 
@@ -191,19 +195,13 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
   is, which is not known here.
   """
   check_value("mesh", config.mesh, Sizes)  # retrain_config divides by it
-  section, _, last = name.partition(".")
+  section = name.partition(".")[0]
   tasks = [task for task in TASKS if TASKS[task].section == section]
   nothing = f"{name}={config[name]!r} changes nothing here"
   check(
     not tasks or config.task in tasks,
     f"{nothing}: it is for task={' or '.join(tasks)}",
   )
-  if config.task in tasks:
-    hint = TASKS[config.task].hint_of_field.get(last)
-    check(
-      hint is None or hint in config.hints,
-      f"{nothing}: it is for hints with {hint!r}",
-    )
   stages = [] if name.startswith("retrain.") else [config]
   if name not in CALIBRATED:
     stages.append(retrain_config(config, config.seeds, "bias.npz"))
@@ -218,6 +216,8 @@ def _need(config: ConfigDict, name: str) -> str:
     return ""
   field, relation, wanted = need.split()
   value = config[field]
+  if relation == "with":
+    return "" if wanted in value else need
   if relation != "has":
     holds = field == name or (str(value) == wanted) == (relation == "=")
     return "" if holds else need

@@ -135,11 +135,6 @@ class Sort(ItemTask):
 
   name: ClassVar[str] = "sort"
   section: ClassVar[str] = "sort"
-  hint_of_field = {
-    "count_gap": "count",
-    "count_ties": "count",
-    "asks_single": "successor",
-  }
   test_sets = {
     "uniform": uniform,
     "repeats": repeats,

@@ -79,8 +79,6 @@ class Task(abc.ABC):
   # In results and of the output head; of a main task, also the one in a config.
   name: ClassVar[str]
   section: ClassVar[str]  # of the config
-  # By the name of a field that a hint alone reads, the name of the hint.
-  hint_of_field: ClassVar[dict[str, str]] = {}
   # Functions (task, key, size, *arguments) -> items; the first is the default.
   test_sets: ClassVar[dict[str, Callable[..., jax.Array]]]
   unit: ClassVar[str] = "items"  # of lengths in a config, in words
