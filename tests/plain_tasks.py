@@ -146,7 +146,7 @@ def ids(task, text: str) -> list[int]:
   names = {name: token for token, name in enumerate(task.token_names)}
   words = text.split()
   if not set(words) <= set(names):  # brackets stand side by side
-    words = task.split_items(text)
+    words = "".join(words)
   return [names[word] for word in words]
 
 

@@ -76,15 +76,13 @@ class ItemTask(Task):
     """Returns what a person types, like "items from 1 to 9"."""
     return f"items from {self.item_names[0]} to {self.item_names[-1]}"
 
-  def split_items(self, text: str) -> list[str]:
-    """Splits a typed line into the names of its items."""
-    return text.split() if self.separator else list("".join(text.split()))
-
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     expected = f"{self.name} takes {self.expected_input} like {self.usage}"
     ids = {name: id for id, name in enumerate(self.item_names, self.first_item)}
-    names = self.split_items(text)
+    names = text.split() if self.separator else list("".join(text.split()))
     expect(names, f"empty line; {expected}")
+    # A number may have leading zeros.
+    names = [name.lstrip("0") or name for name in names]
     for name in names:
       expect(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
     return np.array([[ids[name] for name in names]], np.int32), [len(names)]

@@ -152,10 +152,6 @@ class Sort(ItemTask):
   def base(self) -> int:
     return self.alphabet
 
-  def split_items(self, text: str) -> list[str]:
-    # A number may have leading zeros.
-    return [word.lstrip("0") or word for word in text.split()]
-
   def draw_items(
     self, draw: Draw, length: int | Array, max_length: int
   ) -> jax.Array:
