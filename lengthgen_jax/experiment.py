@@ -239,60 +239,56 @@ class Experiment:
 
   def supports_sparse(self, scaffold: dict) -> bool:
     """Returns whether attention may leave out the keys that are on no line, and
-    computes no scores of them, except in transparent heads."""
+    compute no scores of them."""
     # Every site must have lines, the closed cells of -inf, and not too many
-    # segments; encoders and encodings that add to scores have no sparse form.
+    # segments; transparent heads, encoders and encodings that add to scores
+    # have no sparse form.
     sites = {"self"} if self.kind == "decoder_only" else {"self", "cross"}
     return (
       self.bias.closed == CLOSED
       and not self.model.config.num_encoder_layers
       and not POSITIONS[self.model.config.positions.kind].additive
       and sites <= set(scaffold)
-      and all(bias.supports_sparse for bias in scaffold.values())
+      and all(
+        bias.supports_sparse and not np.any(bias.transparent)
+        for bias in scaffold.values()
+      )
       and all(len(self.site_segments[site]) <= MAX_SEGMENTS for site in sites)
     )
 
-  def sparse_plan(self, scaffold: dict) -> scaffolds.SparsePlan | None:
-    """Returns the plan for attention along the lines of one seed's scaffold;
-    None where it does not support that."""
-    if not self.supports_sparse(scaffold):
-      return None
-    return scaffolds.SparsePlan.of_scaffold(scaffold)
-
-  def sparse_training_plan(self, scaffold: dict) -> scaffolds.SparsePlan | None:
-    """Returns the plan for training along the lines of all seeds; None where
-    that is not supported or not faster, where seeds differ in which heads are
-    transparent, and in ragged tasks."""
-    widths = self.data[0].widths
-    if not widths or not self.supports_sparse(scaffold):
-      return None
+  def trains_sparse(self, scaffold: dict) -> bool:
+    """Returns whether training follows the lines of all seeds: where that is
+    supported and faster, but not in ragged tasks."""
+    if not self.data[0].widths or not self.supports_sparse(scaffold):
+      return False
     sizes = self.site_sizes(self.data[0].bound(0))
-    return scaffolds.sparse_training_plan(scaffold, sizes)
+    return scaffolds.is_sparse_faster(scaffold, sizes)
 
   def site_inputs(
     self,
     scaffold: dict,
     batch: packing.Batch,
     decoding: bool = False,
-    sparse_plan: scaffolds.SparsePlan | None = None,
+    sparse: bool = False,
     noise: rng.Noise | None = None,
   ) -> SiteInputs:
     """Returns what attention needs besides a batch, or some rows of one.
 
-    While `decoding` later outputs do not exist. Without a plan attention is
-    dense. Noise, of training, stretches the counts at random.
+    While `decoding` later outputs do not exist. `sparse` attention follows
+    lines alone. Noise, of training, stretches the counts at random.
     """
     site_coordinates = {"self": (batch.rows, batch.keys)}
     if batch.source_keys is not None:
       site_coordinates["cross"] = (batch.rows, batch.source_keys)
       if self.model.config.num_encoder_layers:
         site_coordinates["encoder"] = (batch.source_keys, batch.source_keys)
-    dense, sparse = scaffolds.dense_bias, scaffolds.sparse_bias
     biases = {}
     for site, coordinates in site_coordinates.items():
       args = self.bias, scaffold, site, *coordinates
       biases[site] = (
-        sparse(*args, sparse_plan) if sparse_plan else dense(*args, decoding)
+        scaffolds.sparse_bias(*args)
+        if sparse
+        else scaffolds.dense_bias(*args, decoding)
       )
     config = self.model.config.temperature
     return SiteInputs(biases, temperature.site_counts(config, batch, noise))
@@ -320,7 +316,7 @@ class Experiment:
     batch: packing.Batch,
     head: str,
     noise: rng.Noise | None = None,
-    sparse_plan: scaffolds.SparsePlan | None = None,
+    sparse: bool = False,
   ) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] and activations, by the names of
     `Transformer`.
@@ -329,7 +325,7 @@ class Experiment:
     and temperature counts where the config has them.
     """
     biases, counts = self.site_inputs(
-      scaffold, batch, noise=noise, sparse_plan=sparse_plan
+      scaffold, batch, noise=noise, sparse=sparse
     )
     inputs, source = model_inputs(batch)
     outputs: Any = self.model.apply(
@@ -351,7 +347,7 @@ class Experiment:
     scaffold: dict,
     batch: packing.Batch,
     head: str,
-    sparse_plan: scaffolds.SparsePlan | None = None,
+    sparse: bool = False,
   ) -> tuple[jax.Array, jax.Array]:
     """Returns which tokens [B, T] and examples [B] of a batch are right.
 
@@ -360,9 +356,7 @@ class Experiment:
     forcing it equals that of greedy decoding, by induction on the first error,
     unless a row sees later inputs.
     """
-    logits, _ = self.apply(
-      params, scaffold, batch, head, sparse_plan=sparse_plan
-    )
+    logits, _ = self.apply(params, scaffold, batch, head, sparse=sparse)
     is_right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
     return is_right, jnp.all(is_right, axis=1)
 

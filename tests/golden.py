@@ -163,7 +163,7 @@ def prepared(config) -> loop.Run:
     save_every=1,
     keep=1,
     report=print,
-    sparse_plan=experiment.sparse_training_plan(scaffold),
+    sparse=experiment.trains_sparse(scaffold),
   )
 
 

@@ -91,18 +91,8 @@ def lines_of_file(experiment, path) -> None:
   file.save(path, scaffold, {"seeds": [0], "sites": experiment.site_segments})
 
 
-def with_transparent_heads(scaffold):
-  """Some heads of every site transparent: none, one and all of a layer."""
-  transparent = np.array([[True, False, False, True], [True] * 4])
-  return {
-    site: lines._replace(transparent=transparent ^ (site == "cross"))
-    for site, lines in scaffold.items()
-  }
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_along_lines_say_and_learn_the_same(kind, tmp_path):
-  """With heads among them that see everything."""
   fields = {
     "model.num_encoder_layers": 0,
     "model.num_decoder_layers": 2,
@@ -116,23 +106,21 @@ def test_heads_along_lines_say_and_learn_the_same(kind, tmp_path):
   config.bias.file = str(tmp_path / "bias.npz")
   lines_of_file(experiment, config.bias.file)
   scaffold = of_seed(make_scaffold(config, experiment), 0)
-  scaffold = with_transparent_heads(scaffold)
   params = untrained.params(experiment)
   batch = untrained.typed(experiment, "12+34", "99+1", "0+805", longest=6)
 
   @functools.partial(jax.jit, static_argnums=0)
-  def gradient_and_logits(plan):
+  def gradient_and_logits(sparse):
     def loss(params):
       args = params, scaffold, batch, "addition"
-      logits, _ = experiment.apply(*args, sparse_plan=plan)
+      logits, _ = experiment.apply(*args, sparse=sparse)
       scored = logits * batch.weight[..., None]
       return jnp.sin(scored).sum(), scored
 
     return jax.grad(loss, has_aux=True)(params)
 
-  plan = experiment.sparse_plan(scaffold)
-  assert plan is not None
-  dense, sparse = gradient_and_logits(None), gradient_and_logits(plan)
+  assert experiment.supports_sparse(scaffold)
+  dense, sparse = gradient_and_logits(False), gradient_and_logits(True)
   assert np.abs(dense[1]).max() > 0.1
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-4),

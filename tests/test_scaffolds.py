@@ -200,10 +200,11 @@ def windowed(length: int, **fields):
 
 def test_training_follows_lines_where_rows_see_few_of_many_keys():
   experiment, lines = windowed(10)
-  plan = experiment.sparse_training_plan(lines)
-  assert dict(plan.dense_heads) == {"self": ((),), "cross": ((),)}
-  assert experiment.sparse_training_plan({}) is None
+  assert experiment.trains_sparse(lines) and not experiment.trains_sparse({})
   narrow = windowed(2)[0]  # five keys, six lines
-  assert narrow.sparse_training_plan(lines) is None
+  assert not narrow.trains_sparse(lines)
   additive = windowed(10, **{"positions.kind": "alibi"})[0]
-  assert additive.sparse_training_plan(lines) is None
+  assert not additive.trains_sparse(lines)
+  for lines_of_site in lines.values():
+    lines_of_site.transparent[0, 0, 1] = True  # a head that sees every key
+  assert not experiment.trains_sparse(lines)

@@ -106,7 +106,7 @@ class Toy:
     )
     return error + 9.0 * (scaffold["fate"] == HOPELESS)
 
-  def apply(self, params, scaffold, batch, head, noise, sparse_plan):
+  def apply(self, params, scaffold, batch, head, noise, sparse):
     """Returns logits [B, 2] whose cross-entropy is the squared error."""
     fate = scaffold["fate"]
     first = jax.lax.stop_gradient(params["attempt"]) == 0.0
@@ -119,7 +119,7 @@ class Toy:
     wrong = squared + jnp.log(-jnp.expm1(-squared))
     return jnp.stack([jnp.zeros_like(wrong), wrong], axis=-1), {}
 
-  def matches(self, params, scaffold, batch, head, sparse_plan=None):
+  def matches(self, params, scaffold, batch, head, sparse=False):
     """Returns which tokens [B, 1] and examples [B] are right: those that are
     off by less than 0.5, or by less than 5 at the second width."""
     error = self.wrong_by(params, scaffold, batch, head)

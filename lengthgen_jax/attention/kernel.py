@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
 from lengthgen_jax.attention.normalizers import (
@@ -46,16 +45,9 @@ class DenseBias(struct.PyTreeNode):
     """Returns the keys or values that a row sees: all of them."""
     return x_BxHxSxK
 
-  def head_groups(
-    self, num_heads: int
-  ) -> tuple[tuple[np.ndarray, "DenseBias"], ...]:
-    """Returns (indices of heads, bias) of each group of heads that are computed
-    together: all."""
-    return ((np.arange(num_heads), self),)
-
 
 class SparseBias(struct.PyTreeNode):
-  """At most G keys for every row, at a cost of T·G; some heads may be dense.
+  """At most G keys for every row, at a cost of T·G.
 
   `index` has the positions of the keys, or, in decode.stream, their indices in
   a cache or a table. No position is open twice in a row.
@@ -64,21 +56,10 @@ class SparseBias(struct.PyTreeNode):
   # [N or 1, B or 1, H, T, G] float32, CLOSED where there is no key
   values: Array
   index: Array  # the same shape, int32; arbitrary where the value is CLOSED
-  # [1, B or 1, 1, T, S], the bias of the dense heads
-  dense_values: Array | None = None
-  # their indices in every layer, or once for all layers
-  dense_heads: tuple[tuple[int, ...], ...] = struct.field(
-    pytree_node=False, default=((),)
-  )
   einsums: ClassVar = ("bhtk,bhtgk->bhtg", "bhtg,bhtgk->bhtk")
 
   def layer(self, n: int) -> "SparseBias":
-    return SparseBias(
-      _of_layer(self.values, n),
-      _of_layer(self.index, n),
-      None if self.dense_values is None else self.dense_values[0],
-      (_of_layer(self.dense_heads, n),),
-    )
+    return SparseBias(_of_layer(self.values, n), _of_layer(self.index, n))
 
   @property
   def key_index(self) -> Array:
@@ -91,20 +72,6 @@ class SparseBias(struct.PyTreeNode):
     if len(self.index) == 1:  # the same keys for the whole batch
       return x_BxHxSxK[:, heads, self.index[0]]
     return jax.vmap(lambda x, i: x[heads, i])(x_BxHxSxK, self.index)
-
-  def head_groups(
-    self, num_heads: int
-  ) -> tuple[tuple[np.ndarray, "DenseBias | SparseBias"], ...]:
-    """Returns (indices, bias) of the sparse and of the dense heads, if any."""
-    dense_heads = np.array(self.dense_heads[0], int)
-    sparse_heads = np.setdiff1d(np.arange(num_heads), dense_heads)
-    if self.dense_values is None or not len(dense_heads):
-      return ((sparse_heads, self),)
-    dense_group = dense_heads, DenseBias(self.dense_values)
-    if not len(sparse_heads):
-      return (dense_group,)
-    bias = SparseBias(self.values[:, sparse_heads], self.index[:, sparse_heads])
-    return ((sparse_heads, bias), dense_group)
 
 
 def attend(
@@ -120,34 +87,15 @@ def attend(
   with another normalizer, and its activations.
 
   These are "weights" [B, H, T, S or G] and "scores" (τ · q·k / sqrt(K)), both
-  float32 or wider; there are none if some heads are sparse and others dense. A
-  row whose keys are all CLOSED has zero weights, a zero context and zero
-  gradients.
+  float32 or wider. A row whose keys are all CLOSED has zero weights, a zero
+  context and zero gradients.
   """
   query = query_BxHxTxK * query_BxHxTxK.shape[-1] ** -0.5
-  inputs = query, key_BxHxSxK, value_BxHxSxK
-  groups = bias.head_groups(query.shape[1])
-  if len(groups) == 1:
-    return _attend(*inputs, groups[0][1], tau, precision, config)
-  contexts = []
-  for heads, group_bias in groups:
-    query, key, value = (x[:, heads] for x in inputs)
-    group_tau = tau if tau is None or tau.shape[1] == 1 else tau[:, heads]
-    context, _ = _attend(
-      query, key, value, group_bias, group_tau, precision, config
-    )
-    contexts.append(context)
-  order = np.argsort(np.concatenate([heads for heads, _ in groups]))
-  return jnp.concatenate(contexts, axis=1)[:, order], {}
-
-
-def _attend(query, key, value, bias, tau, precision, config):
-  """`attend` for heads that are all dense or all sparse."""
   score_equation, context_equation = bias.einsums
   scores = jnp.einsum(
     score_equation,
     query,
-    bias.lookup(key),
+    bias.lookup(key_BxHxSxK),
     preferred_element_type=jnp.promote_types(jnp.float32, query.dtype),
     precision=precision,
   )
@@ -157,8 +105,8 @@ def _attend(query, key, value, bias, tau, precision, config):
   )
   context = jnp.einsum(
     context_equation,
-    weights.astype(value.dtype),
-    bias.lookup(value),
+    weights.astype(value_BxHxSxK.dtype),
+    bias.lookup(value_BxHxSxK),
     precision=precision,
   )
   return context, {"weights": weights, "scores": scores}

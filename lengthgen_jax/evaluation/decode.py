@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.attention.kernel import SparseBias
 from lengthgen_jax.coordinates import PAD
 from lengthgen_jax.experiment import Experiment, SiteInputs, model_inputs
@@ -236,9 +235,7 @@ def _sparse_biases(
 ) -> tuple[SparseBias, SparseBias]:
   """Returns the biases of self- and cross-attention on the keys that lie on
   lines of the rows of `part`."""
-  no_dense_heads = ((),)  # the same in all layers
-  plan = SparsePlan(tuple((site, no_dense_heads) for site in scaffold))
-  biases = experiment.site_inputs(scaffold, part, sparse_plan=plan).biases
+  biases = experiment.site_inputs(scaffold, part, sparse=True).biases
   self_bias, cross_bias = biases["self"], biases["cross"]
   assert isinstance(self_bias, SparseBias)
   assert isinstance(cross_bias, SparseBias)

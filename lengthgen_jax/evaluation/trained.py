@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.attention.biases.scaffold import SiteMatrix, SparsePlan
+from lengthgen_jax.attention.biases.scaffold import SiteMatrix
 from lengthgen_jax.attention.lines import SiteLines, of_seed
 from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.coordinates import Array
@@ -103,9 +103,9 @@ class Model:
     return digest.hexdigest()[:16]
 
   @property
-  def sparse_plan(self) -> SparsePlan | None:
-    """The plan for attention along lines, None where it is dense."""
-    return self.experiment.sparse_plan(self.scaffold)
+  def is_sparse(self) -> bool:
+    """Whether attention follows lines alone."""
+    return self.experiment.supports_sparse(self.scaffold)
 
   def cache_window(self, batch: Batch) -> tuple[int, int] | None:
     """Returns the `cache_window` of `decode.stream`: how many of the first keys
@@ -115,11 +115,10 @@ class Model:
     with diagonal matrices, and sees no later outputs, without encoder layers,
     temperatures, and positions other than a cyclic index.
     """
-    experiment, plan = self.experiment, self.sparse_plan
+    experiment = self.experiment
     config = experiment.model.config
     needs_few_keys = (
-      plan is not None
-      and not plan.max_dense_heads
+      self.is_sparse
       and experiment.kind == "encoder_decoder"
       and not experiment.bias.allow_leak
       and config.positions.placeless
@@ -162,7 +161,7 @@ class Model:
     experiment = self.experiment
     width = experiment.test_width(spec.length, spec.arguments)
     width = experiment.bound(width, self.scaffold)
-    example_bytes = attention_bytes(experiment, width, self.sparse_plan)
+    example_bytes = attention_bytes(experiment, width, self.is_sparse)
     # On a CPU, batches that fit the cache are twice as fast as larger ones.
     default_mb = 16 if jax.default_backend() == "cpu" else 1024
     memory_bytes = (spec.memory_mb or default_mb) << 20
@@ -178,7 +177,7 @@ class Model:
     pass to fit in memory and decoding needs a cache of few keys.
     """
     if not self.needs_decoding(batch):
-      static_args = self.mesh, self.experiment, self.sparse_plan
+      static_args = self.mesh, self.experiment, self.is_sparse
       return _matches(*static_args, self.params, self.scaffold, batch)
     is_output = np.asarray(batch.weight) > 0
     targets = np.asarray(batch.target)[is_output].reshape(len(is_output), -1)
@@ -401,24 +400,21 @@ class Model:
     return dataclasses.replace(self, params=params)
 
 
-def attention_bytes(
-  experiment: Experiment, width: Any, sparse_plan: SparsePlan | None
-) -> int:
+def attention_bytes(experiment: Experiment, width: Any, sparse: bool) -> int:
   """Estimates the bytes that attention in one layer takes for one example.
 
-  Dense heads, without a plan all, have three float32 arrays [rows, keys]: the
-  scores, the scores plus bias, and the weights; those of self- and
-  cross-attention count together. Heads along lines gather a few keys per row.
+  Dense attention has three float32 arrays [rows, keys]: the scores, the scores
+  plus bias, and the weights; those of self- and cross-attention count together.
+  `sparse` attention gathers a few keys per row.
   """
   config, sizes = experiment.model.config, experiment.site_sizes(width)
   rows, keys = sizes["self"]
+  if sparse:
+    return 4 * config.emb_dim * rows * SPARSE_KEYS
   cells = rows * (keys + sizes.get("cross", (0, 0))[1])
   if config.num_encoder_layers:
     cells = max(cells, sizes.get("encoder", (0, 0))[0] ** 2)
-  if sparse_plan is None:
-    return 12 * config.num_heads * cells
-  gathered = 4 * config.emb_dim * rows * SPARSE_KEYS
-  return 12 * sparse_plan.max_dense_heads * cells + gathered
+  return 12 * config.num_heads * cells
 
 
 def _check_choice(field: str, value: Any, choices: Collection) -> None:
@@ -458,14 +454,14 @@ def _margins(
 def _matches(
   mesh: Mesh,
   experiment: Experiment,
-  sparse_plan: SparsePlan | None,
+  sparse: bool,
   params: dict,
   scaffold: dict,
   batch: Batch,
 ) -> tuple[jax.Array, jax.Array]:
   """Computes `Model.matches` in one teacher-forced pass."""
   args = params, scaffold, mesh.shard_batch(batch), experiment.task.name
-  return mesh.replicate(experiment.matches(*args, sparse_plan=sparse_plan))
+  return mesh.replicate(experiment.matches(*args, sparse=sparse))
 
 
 def _greedy_outputs(

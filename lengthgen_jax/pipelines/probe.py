@@ -251,7 +251,7 @@ def retrained(
       scaffold=closed,
       folder=run.folder / "without" / f"seed_{model.seed}" / name,
       keep=1,
-      sparse_plan=run.experiment.sparse_training_plan(closed),
+      sparse=run.experiment.trains_sparse(closed),
       watch=None,
       mesh=run.mesh.for_seeds(1, run.train.batch_size),
     )

@@ -50,7 +50,7 @@ def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
     save_every=config.checkpoint.every,
     keep=config.checkpoint.keep,
     report=print_note,
-    sparse_plan=experiment.sparse_training_plan(scaffold),
+    sparse=experiment.trains_sparse(scaffold),
     watch=make_watcher(config, experiment, scaffold),
     watch_every=config.probe.every,
     mesh=mesh.make(config.mesh, config.seeds, config.train.batch_size),

@@ -183,7 +183,7 @@ def observations(
   longest = width if exact else experiment.bound(width, model.scaffold)
   scored_lines = partial(strongest_lines, calibration, model, samples)
   layers = experiment.model.config.num_decoder_layers
-  example_bytes = layers * attention_bytes(experiment, longest, None)
+  example_bytes = layers * attention_bytes(experiment, longest, False)
   samples = task.num_test_samples(length, samples)
   num_batches = math.ceil(samples / max(ATTENTION_BYTES // example_bytes, 1))
   batch_size = math.ceil(samples / num_batches)

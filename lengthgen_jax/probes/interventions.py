@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.probes.activations import RESIDUALS, Mean, Observation
@@ -204,14 +203,14 @@ def edited_logits(
   or another `scaffold` than the model's."""
   model = observation.model
   trees = {"params": model.params, "scaffold": model.scaffold} | edited
-  static_args = model.experiment, model.sparse_plan
+  static_args = model.experiment, model.is_sparse
   return _logits(*static_args, observation.batch, patch, **trees)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _logits(
   experiment: Experiment,
-  sparse_plan: SparsePlan | None,
+  sparse: bool,
   batch: Batch,
   patch: Patch,
   params: dict,
@@ -241,5 +240,5 @@ def _logits(
 
   with nn.intercept_methods(intercept):
     return experiment.apply(
-      params, scaffold, batch, experiment.task.name, sparse_plan=sparse_plan
+      params, scaffold, batch, experiment.task.name, sparse=sparse
     )[0]

@@ -26,7 +26,6 @@ import optax
 from flax import struct
 
 from lengthgen_jax import hosts, rng, stopwatch
-from lengthgen_jax.attention.biases.scaffold import SparsePlan
 from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.sections import Train
@@ -50,8 +49,8 @@ class TrainSpec:
 
   experiment: Experiment
   train: Train
-  # of attention along lines; None: dense attention
-  sparse_plan: SparsePlan | None = None
+  # whether attention follows lines alone
+  sparse: bool = False
   mesh: Mesh = SINGLE_DEVICE
 
   @property
@@ -83,7 +82,7 @@ class Run:
   save_every: int  # chunks between checkpoints
   keep: int  # how many of the newest checkpoints stay
   report: Callable[[str], None]  # prints a line
-  sparse_plan: SparsePlan | None = None
+  sparse: bool = False
   # returns rows of probes during training, for watched.jsonl
   watch: Callable[["Run", "TrainState"], list[dict]] | None = None
   watch_every: int = 1  # chunks between calls of `watch`
@@ -91,7 +90,7 @@ class Run:
 
   @property
   def spec(self) -> TrainSpec:
-    return TrainSpec(self.experiment, self.train, self.sparse_plan, self.mesh)
+    return TrainSpec(self.experiment, self.train, self.sparse, self.mesh)
 
   def open_checkpoints(self, writes: bool = False) -> Checkpoints:
     """Returns the run's checkpoints, which the caller must close."""
@@ -183,7 +182,7 @@ def loss(
   """Returns the cross-entropy (nats) summed over the scored tokens, with the
   noise of training."""
   logits, _ = spec.experiment.apply(
-    params, scaffold, batch, head, noise, spec.sparse_plan
+    params, scaffold, batch, head, noise, spec.sparse
   )
   nats = optax.softmax_cross_entropy_with_integer_labels(logits, batch.target)
   return (nats * batch.weight).sum()
@@ -192,12 +191,11 @@ def loss(
 def block_bytes(spec: TrainSpec, batch: Batch, scaffold: dict) -> int:
   """Estimates the bytes of a decoder block's largest activations for one
   example, at 4 bytes a number: the attention weights (along lines also the
-  gathered keys and values, with gradients, but not the weights of transparent
-  heads), and the hidden layer of the MLP."""
+  gathered keys and values, with gradients), and the hidden layer of the MLP."""
   config, rows = spec.experiment.model.config, batch.inputs.shape[1]
   # How many numbers each head has for a row.
   row_size = max(rows, 0 if batch.source is None else batch.source.shape[1])
-  if spec.sparse_plan is not None:
+  if spec.sparse:
     # For each line: the weight, the key, the value and both their gradients.
     num_lines = max(lines.value.shape[-1] for lines in scaffold.values())
     row_size = num_lines * (1 + 4 * config.head_dim)
@@ -395,7 +393,7 @@ def validate(
             width_key, share.head, part, width_index, held_out=True
           )
         )
-        args = params, scaffold, batch, share.head, spec.sparse_plan
+        args = params, scaffold, batch, share.head, spec.sparse
         exact.append(experiment.matches(*args)[1])
       means.append(jnp.concatenate(exact).mean(dtype=jnp.float32))
     return em + jnp.stack(means)

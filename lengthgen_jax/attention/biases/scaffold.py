@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.attention.kernel import CLOSED, DenseBias, SparseBias
-from lengthgen_jax.attention.lines import SiteLines, of_seed
+from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.task import Task
@@ -139,79 +139,38 @@ def dense_bias(
   return DenseBias(value + mask)
 
 
-@dataclasses.dataclass(frozen=True)
-class SparsePlan:
-  """Which heads compute the scores of all keys: the transparent ones. All
-  others visit only the keys on their lines. A plan is hashable: it is a static
-  argument of jit."""
-
-  # (site, layers): the indices of the dense heads of each layer, or once if all
-  # layers share their lines
-  dense_heads: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
-
-  @classmethod
-  def of_scaffold(cls, scaffold: dict[str, SiteLines]) -> "SparsePlan":
-    """Returns the plan for lines of one seed; runs on the host."""
-    dense_heads = lambda lines: tuple(
-      tuple(np.flatnonzero(layer).tolist())
-      for layer in np.asarray(lines.transparent)
-    )
-    return cls(tuple((site, dense_heads(x)) for site, x in scaffold.items()))
-
-  @property
-  def max_dense_heads(self) -> int:
-    """The greatest number of dense heads of any layer."""
-    return max(len(heads) for _, layers in self.dense_heads for heads in layers)
-
-
 def sparse_bias(
   config: BiasConfig,
   scaffold: dict[str, SiteLines],
   site: str,
   rows: Coordinates,
   keys: Coordinates,
-  plan: SparsePlan,
 ) -> SparseBias:
   """Returns `dense_bias` of a scaffold of lines in sparse form: the index and
   the bias of each row's few keys on lines.
 
-  All other keys are left out, so config.closed must be -inf
-  (Experiment.supports_sparse), and `site` must be in the scaffold. The dense
-  heads of `plan` have the mask as their bias.
+  All other keys are left out, so config.closed must be -inf and no head
+  transparent (Experiment.supports_sparse), and `site` must be in the scaffold.
   """
   values, index = scaffold[site].gather(rows, keys)
   is_open = values != CLOSED
-  is_causal = site == "self" and not config.allow_leak
   # No line has a PAD key, so these keys need no padding mask.
-  if is_causal:
+  if site == "self" and not config.allow_leak:
     is_open &= keys.index[index] <= rows.index[:, None]
-  values = jnp.where(is_open, config.scale * values, CLOSED)
-  dense_heads, dense_values = dict(plan.dense_heads)[site], None
-  if any(dense_heads):
-    dense_values = causal_bias(rows, keys) if is_causal else padding_bias(keys)
-    dense_values = dense_values[None]
-  return SparseBias(values, index, dense_values, dense_heads)
+  return SparseBias(jnp.where(is_open, config.scale * values, CLOSED), index)
 
 
-def sparse_training_plan(
+def is_sparse_faster(
   scaffold: dict[str, SiteLines], sizes: dict[str, tuple[int, int]]
-) -> SparsePlan | None:
-  """Returns the plan for sparse attention along lines [R, N or 1, H, K] in
-  training; `sizes` are (rows, keys) by site.
-
-  It is None if dense attention is faster, or if seeds differ in which heads are
-  transparent.
-  """
+) -> bool:
+  """Returns whether training is faster by sparse attention along lines [R, N or
+  1, H, K] than by dense attention; `sizes` are (rows, keys) by site."""
   # How many keys of a dense product take the time of one gathered key, with its
   # gradient; more on an accelerator, where products are cheap (32 is a guess).
   cost = 4 if jax.default_backend() == "cpu" else 32
   gathered = dense = 0
   for site, lines in scaffold.items():
-    if (lines.transparent != lines.transparent[:1]).any():
-      return None
     rows, keys = sizes[site]
     gathered += rows * lines.value.shape[-1]
     dense += rows * keys
-  if dense < cost * gathered:
-    return None
-  return SparsePlan.of_scaffold(of_seed(scaffold, 0))
+  return dense >= cost * gathered
