@@ -233,9 +233,10 @@ class Attention(Section):
   # softmax; with exact zeros: entmax, sparsemax; stick_breaking (of
   # decoder-only models)
   normalizer: str = "softmax"
-  # of entmax: the greater, the sparser are the weights; 2 would be sparsemax
+  # of entmax: the greater, the sparser are the weights
   alpha: Annotated[
-    float, Range("must be above 1, which is softmax", low=1, but=(1,))
+    float,
+    Range("must be above 1 (softmax), at most 2 (sparsemax)", 1, 2, but=(1,)),
   ] = 1.5
 
 

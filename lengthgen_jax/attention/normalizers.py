@@ -26,8 +26,7 @@ TINY = 1e-30  # lower bound of divisors, so that an all-closed row is not 0 / 0
 # (float32 needs fewer); measured on rows of 5 to 4 096 logits of many
 # distributions.
 NEWTON_STEPS = 7  # for α <= 1.5
-SPARSE_NEWTON_STEPS = 11  # for 1.5 < α <= 2
-BISECTIONS = 50  # for α > 2
+SPARSE_NEWTON_STEPS = 11  # for α above
 
 
 class AttentionConfig(sections.Attention):
@@ -88,7 +87,8 @@ def _masked_softmax_jvp(primals, tangents):
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def entmax(logits: jax.Array, alpha: float) -> jax.Array:
-  """Returns α-entmax over the last axis, zeros where every logit is -inf.
+  """Returns α-entmax, 1 < α <= 2, over the last axis, zeros where every logit
+  is -inf.
 
   With x = (α - 1)·logits and q = 1 / (α - 1), weights are [x - τ]_+ ^ q, with
   the threshold τ that makes their sum one (Peters, Niculae, Martins 2019). α =
@@ -98,30 +98,22 @@ def entmax(logits: jax.Array, alpha: float) -> jax.Array:
   x = scaled - jnp.maximum(scaled.max(axis=-1, keepdims=True), LOWEST)
   q = 1.0 / (alpha - 1.0)
   row_sum = lambda x: x.sum(axis=-1, keepdims=True)
-  # The threshold is where the norm of order q of [x - τ]_+ is one. For α <= 2
-  # the norm is convex and nearly linear in τ, so that Newton's method converges
+  # The threshold is where the norm of order q of [x - τ]_+ is one. The
+  # norm is convex and nearly linear in τ, so that Newton's method converges
   # from the left, in fewer passes than bisection and without a sort.
   # After the shift the greatest logit is 0 and its weight is in [1 / S, 1], so
   # τ is in [-1, -S^(1 - α)].
   threshold = jnp.full_like(x[..., :1], -1.0)
-  if alpha > 2.0:
-    width = 1.0 - x.shape[-1] ** (1.0 - alpha)
-    for _ in range(BISECTIONS):
-      width /= 2.0
-      middle = threshold + width
-      mass = row_sum(_power(jnp.maximum(x - middle, 0.0), q))
-      threshold = jnp.where(mass >= 1.0, middle, threshold)
-  else:
-    steps = NEWTON_STEPS if alpha <= 1.5 else SPARSE_NEWTON_STEPS
-    for _ in range(steps):
-      # Newton's step (norm - 1) / -norm', where norm = mass^(1 / q) and
-      # norm' = -mass^(1 / q - 1) · slope; numerator and denominator are both
-      # multiplied by mass^(1 - 1 / q).
-      excess = jnp.maximum(x - threshold, 0.0)
-      powers = _power(excess, q - 1.0)
-      mass, slope = row_sum(excess * powers), row_sum(powers)
-      numerator = mass - _power(mass, 1.0 - 1.0 / q)
-      threshold += numerator / jnp.maximum(slope, TINY)
+  steps = NEWTON_STEPS if alpha <= 1.5 else SPARSE_NEWTON_STEPS
+  for _ in range(steps):
+    # Newton's step (norm - 1) / -norm', where norm = mass^(1 / q) and
+    # norm' = -mass^(1 / q - 1) · slope; numerator and denominator are both
+    # multiplied by mass^(1 - 1 / q).
+    excess = jnp.maximum(x - threshold, 0.0)
+    powers = _power(excess, q - 1.0)
+    mass, slope = row_sum(excess * powers), row_sum(powers)
+    numerator = mass - _power(mass, 1.0 - 1.0 / q)
+    threshold += numerator / jnp.maximum(slope, TINY)
   weights = _power(jnp.maximum(x - threshold, 0.0), q)
   return weights * (1.0 / jnp.maximum(row_sum(weights), TINY))
 
@@ -138,12 +130,10 @@ def _entmax_jvp(alpha, primals, tangents):
 
 
 def _power(x: jax.Array, exponent: float) -> jax.Array:
-  """Returns x^exponent for x >= 0, and 0 at x = 0 whatever the exponent."""
+  """Returns x^exponent for x and exponent >= 0, and 0 at x = 0 whatever the
+  exponent."""
   if exponent == 0.0:
     return (x > 0.0).astype(x.dtype)
-  if exponent < 0.0:
-    is_positive = x > 0.0
-    return jnp.where(is_positive, jnp.where(is_positive, x, 1.0) ** exponent, 0)
   # sqrt and integer powers are faster than a general power.
   if exponent == 0.5:
     return jnp.sqrt(x)
