@@ -170,7 +170,6 @@ FIXED = {
   "data.width": "fixed",
   "train.validation_samples": 512,
   "calibration.lines": "absolute",
-  "calibration.directions": (-1, 0, 1),
   "calibration.kappa": 4.5,
   "calibration.reach": 0,
   "finetune.rounds": 0,

@@ -43,7 +43,6 @@ PROTOCOL = {
   "train.batch_size": 32,
   "train.warmup_steps": 500,
   "train.chunk": 500,
-  "eval.test_sets": ("uniform",),
   "eval.lengths": (64, 128, 256, 512),
   "eval.samples": (1000, 300, 300, 300),
 }
@@ -51,7 +50,7 @@ BY_TASK = {
   "sort": {"sort.repeat_share": 0.0},  # no repetition data
   "copy": {},
   "reverse": {"model.num_decoder_layers": 6},
-  "mqmtar": {"model.num_decoder_layers": 4, "eval.test_sets": ("pairs",)},
+  "mqmtar": {"model.num_decoder_layers": 4},
 }
 PAPER = {
   "model.emb_dim": 256,

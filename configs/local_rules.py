@@ -23,16 +23,13 @@ from lengthgen_jax.config import default_config, parse_preset
 
 SHARED: dict[str, Any] = {
   "data.train_length": 6,
-  "data.shortest": 1,
   "model.num_encoder_layers": 0,
-  "model.num_decoder_layers": 2,
   "positions.kind": "coordinates",
   "train.batch_size": 64,
   "train.optimizer": "muon",
   "train.learning_rate": 0.02,
   "train.adam_learning_rate": 3e-3,
   "train.steps": 3000,
-  "train.chunk": 100,
   "train.validation_samples": 128,
   "train.target_exact_match": 0.985,
   "eval.lengths": (6, 12, 30, 60),

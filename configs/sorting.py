@@ -54,7 +54,6 @@ DECODER_ONLY: dict[str, Any] = {
   "train.learning_rate": 3e-3,
   "train.warmup_steps": 500,
   "train.chunk": 1000,
-  "eval.samples": (1000,),
   "eval.free_running": True,
 }
 SHARED = {
@@ -62,7 +61,6 @@ SHARED = {
   "data.shortest": 2,
   "data.short_longest": 5,
   "data.buckets": (5, 20),
-  "eval.test_sets": ("uniform",),
   "eval.lengths": (20, 30, 50, 100),
 }
 # Task hinting paper, section 3; what it leaves out is our choice.
