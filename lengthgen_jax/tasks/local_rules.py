@@ -65,7 +65,6 @@ class LocalRule(GridTask):
   row_separator: ClassVar[str] = "/"  # between rows as people write them
   # Whether rows are numbers, which people write most significant digit first.
   is_number: ClassVar[bool] = False
-  num_more_draws: ClassVar[int] = 0  # that `first_row` needs beside the cells'
 
   # Tokens.
 
@@ -103,21 +102,13 @@ class LocalRule(GridTask):
 
   # Examples.
 
-  def first_row(self, numbers: jax.Array, n: jax.Array) -> jax.Array:
-    """Returns a random first row of n cells, from uniform numbers in [0, 1), of
-    which `num_more_draws` come after those of the cells."""
-    count = len(numbers) - self.num_more_draws
-    return uniform_int(numbers[:count], len(self.cells))
-
   def draw_items(self, draw: Draw, size: Size) -> jax.Array:
-    longest = self.num_items(size.bound)
-    n = jnp.broadcast_to(jnp.asarray(size.width), 2)[0]
-    numbers = draw(longest + self.num_more_draws)
+    numbers = draw(self.num_items(size.bound))
     if self.operand_in:
-      row = self.first_row(numbers, n)
+      row = uniform_int(numbers, len(self.cells))
       return jnp.stack([row, jnp.full_like(row, self.drivers[0])])
     drivers = jnp.asarray(self.drivers)
-    items = drivers[uniform_int(numbers[:longest], len(drivers))]
+    items = drivers[uniform_int(numbers, len(drivers))]
     return jnp.stack([jnp.zeros_like(items), items])
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
@@ -319,7 +310,6 @@ class Turing(CellularAutomaton):
   name: ClassVar[str] = "turing"
   section: ClassVar[str] = "turing"
   separator: ClassVar[str] = " "
-  num_more_draws: ClassVar[int] = 2
   refused: ClassVar[str] = "a tape has one head at most"
 
   def __post_init__(self):
@@ -384,18 +374,17 @@ class Turing(CellularAutomaton):
         symbol = action[2] + symbol
     return self.cells.index(symbol)
 
-  def first_row(self, numbers, n):
+  def draw_items(self, draw, size):
     # A head in any state, at any place.
+    numbers = draw(self.num_items(size.bound) + 2)
+    n = jnp.broadcast_to(jnp.asarray(size.width), 2)[0]
     symbols = len({cell[1] for cell in self.actions})
-    *numbers, place, state = jnp.split(
-      numbers, [len(numbers) - 2, len(numbers) - 1]
-    )
-    row = uniform_int(numbers[0], symbols)
     states = (len(self.cells) - symbols) // symbols
-    head = symbols * (1 + uniform_int(state[0], states)) + row
-    return jnp.where(
-      jnp.arange(len(row)) == uniform_int(place[0], n), head, row
-    )
+    row = uniform_int(numbers[:-2], symbols)
+    head = symbols * (1 + uniform_int(numbers[-1], states)) + row
+    has_head = jnp.arange(len(row)) == uniform_int(numbers[-2], n)
+    row = jnp.where(has_head, head, row)
+    return jnp.stack([row, jnp.full_like(row, self.drivers[0])])
 
   def answer(self, rows):
     text = self.row_text(rows[-1])
