@@ -6,7 +6,7 @@ the end token `&` are left out. Shares on copies are means over the rows whose
 inputs are outputs. Heads that attend to nothing have no mean.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -22,16 +22,14 @@ def same_place(observation: Observation) -> Iterator[Mean]:
   A digit that all places share (N×1's multiplier) counts for every row. With
   bias.allow_leak the output at the row's place counts too.
   """
-  return _shares(
-    observation, lambda key, row: key == row, shared_digits_count=True
-  )
+  return _shares(observation, 0)
 
 
 def carry(observation: Observation) -> Iterator[Mean]:
   """Yields the share of attention on what the carry follows from: the operands'
   digits and the output at the place before the row's, which the first row does
   not have."""
-  return _shares(observation, lambda key, row: key == row - 1, first=1)
+  return _shares(observation, 1)
 
 
 def entropy(observation: Observation) -> Iterator[Mean]:
@@ -91,20 +89,15 @@ def _copies(observation: Observation, keys: slice) -> Iterator[Mean]:
     yield from _by_head(shares, weights, site, layer)
 
 
-def _shares(
-  observation: Observation,
-  is_counted: Callable[[np.ndarray, np.ndarray], np.ndarray],
-  first: int = 0,
-  shared_digits_count: bool = False,
-) -> Iterator[Mean]:
-  """Yields the share of attention on the keys [S] of which `is_counted`, a
-  function of the places of keys and rows [T, 1], holds; places before `first`
-  have no rows that count."""
-  rows, row_places = _answer_rows(observation, first)
+def _shares(observation: Observation, back: int) -> Iterator[Mean]:
+  """Yields the share of attention on the keys whose place is `back` places
+  before the row's. Rows without such a place do not count, and digits that all
+  places share are at the row's own."""
+  rows, row_places = _answer_rows(observation, back)
   for site, layer, weights in observation.attention():
     key_places, is_shared = _key_places(observation, site)
-    mask = is_counted(key_places, row_places[:, None])
-    mask = np.where(is_shared, shared_digits_count, mask)
+    mask = key_places == row_places[:, None] - back
+    mask = np.where(is_shared, back == 0, mask)
     weights = weights[:, :, rows]
     yield from _by_head((weights * mask).sum(axis=-1), weights, site, layer)
 
