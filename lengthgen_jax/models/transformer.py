@@ -79,13 +79,11 @@ class Transformer(layers.Recorded):
         dtype=config.dtype,
         embedding_init=nn.initializers.normal(0.5),
       )
-    position_encoding = partial(
-      POSITIONS[config.positions.kind],
-      config.positions,
-      config.emb_dim,
-      config.num_heads,
-    )
-    self.positions = {site: position_encoding() for site in self.sites}
+    encoding = POSITIONS[config.positions.kind]
+    self.positions = {
+      site: encoding(config.positions, config.emb_dim, config.num_heads)
+      for site in self.sites
+    }
     self.encoder = [
       layers.Block(config) for _ in range(config.num_encoder_layers)
     ]
@@ -97,14 +95,11 @@ class Transformer(layers.Recorded):
       self.decoder_norm = layers.normalization(config)
       if self.encoder:
         self.encoder_norm = layers.normalization(config)
-    output_head = partial(
-      nn.Dense,
-      config.vocab_size,
-      dtype=jnp.promote_types(jnp.float32, config.dtype),
-      use_bias=config.dense_bias,
-      precision=config.precision,
-    )
-    self.logits_dense = {name: output_head() for name in self.output_heads}
+    dtype = jnp.promote_types(jnp.float32, config.dtype)
+    options = config.dense_options | {"dtype": dtype}
+    self.logits_dense = {
+      name: nn.Dense(config.vocab_size, **options) for name in self.output_heads
+    }
 
   def __call__(
     self,
