@@ -69,6 +69,23 @@ def check_arguments(what: str, function: Any, *names: str) -> None:
   )
 
 
+def entry_check(
+  entry_class: type, function: str, *names: str
+) -> Callable[[str, Any], None]:
+  """Returns the `check_entry` of things of a class that have one function, an
+  attribute of this name, which is called with `names`."""
+  title = entry_class.__name__
+
+  def check_entry(name: str, thing: Any) -> None:
+    what = f"{title.lower()} {name!r}"
+    check(isinstance(thing, entry_class), f"register: {what} is no {title}")
+    check_arguments(
+      f"the {function} of {what}", getattr(thing, function), *names
+    )
+
+  return check_entry
+
+
 def check_methods(what: str, subclass: type, base: type) -> None:
   """Checks that the public methods of a user's subclass can be called with the
   names of the parameters that they have in `base`; `what` is the subclass in

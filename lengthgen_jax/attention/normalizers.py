@@ -16,8 +16,7 @@ import jax.numpy as jnp
 
 from lengthgen_jax import sections
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check
-from lengthgen_jax.registry import Registry, check_arguments
+from lengthgen_jax.registry import Registry, entry_check
 
 # Below the logit of every open key, however large its bias, and above -inf.
 LOWEST = -3e38
@@ -55,16 +54,6 @@ class Normalizer(NamedTuple):
   # on that of the keys: for decoder-only models, whose keys are one sequence
   depends_on_order: bool = False
   has_alpha: bool = False  # whether the weights depend on config.alpha
-
-
-def check_normalizer(name: str, normalizer: Normalizer) -> None:
-  """Raises UsageError unless what a user registers is a Normalizer."""
-  check(
-    isinstance(normalizer, Normalizer),
-    f"register: normalizer {name!r} is no Normalizer",
-  )
-  what = f"the weights of normalizer {name!r}"
-  check_arguments(what, normalizer.weights, "logits", "key_positions", "config")
 
 
 @jax.custom_jvp
@@ -186,5 +175,5 @@ NORMALIZERS = Registry(
       depends_on_order=True,
     ),
   },
-  check_normalizer,
+  entry_check(Normalizer, "weights", "logits", "key_positions", "config"),
 )

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from lengthgen_jax import sections
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
-from lengthgen_jax.registry import Registry, check_arguments
+from lengthgen_jax.registry import Registry, entry_check
 from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.packing import Batch
 
@@ -65,13 +65,9 @@ def adaptive(n: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def check_temperature(name: str, temperature: Temperature) -> None:
-  """Raises UsageError unless what a user registers is a Temperature."""
-  check(
-    isinstance(temperature, Temperature),
-    f"register: temperature {name!r} is no Temperature",
-  )
-  what = f"the value of temperature {name!r}"
-  check_arguments(what, temperature.value, "n", "a", "b")
+  """Raises UsageError unless what a user registers is a Temperature whose
+  fields go together."""
+  entry_check(Temperature, "value", "n", "a", "b")(name, temperature)
   counts = temperature.counts
   check(
     counts in COUNTS,

@@ -7,7 +7,7 @@ from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import attention_probes, interventions, sorting_probes
 from lengthgen_jax.probes.activations import Mean, Observation
-from lengthgen_jax.registry import Registry, check_arguments
+from lengthgen_jax.registry import Registry, entry_check
 
 
 class Requirement(NamedTuple):
@@ -53,13 +53,6 @@ class Probe(NamedTuple):
   # measured on the first batch of samples alone, because its means cannot be
   # added up over batches
   of_first_batch: bool = False
-
-
-def check_probe(name: str, probe: Probe) -> None:
-  """Raises UsageError unless what a user registers is a Probe whose function
-  can be called with an observation."""
-  check(isinstance(probe, Probe), f"register: probe {name!r} is no Probe")
-  check_arguments(f"probe {name!r}", probe.measure, "observation")
 
 
 _rate = lambda measure, title: Probe(measure, SORTING, title, True, True)
@@ -115,7 +108,7 @@ PROBES: Registry = Registry(
       interventions.patched, ALL, "EM with one residual of another input"
     ),
   },
-  check_probe,
+  entry_check(Probe, "measure", "observation"),
 )
 
 

@@ -9,8 +9,7 @@ import optax
 import optax.contrib
 from optax.contrib import MuonDimensionNumbers
 
-from lengthgen_jax.errors import check
-from lengthgen_jax.registry import Registry, check_arguments
+from lengthgen_jax.registry import Registry, entry_check
 from lengthgen_jax.sections import Train
 
 
@@ -110,15 +109,6 @@ def muon(train: Train) -> optax.GradientTransformation:
   )
 
 
-def check_optimizer(name: str, optimizer: Optimizer) -> None:
-  """Raises UsageError unless what a user registers is an Optimizer."""
-  check(
-    isinstance(optimizer, Optimizer),
-    f"register: optimizer {name!r} is no Optimizer",
-  )
-  check_arguments(f"the make of optimizer {name!r}", optimizer.make, "train")
-
-
 OPTIMIZERS = Registry(
   "optimizer",
   {
@@ -126,7 +116,7 @@ OPTIMIZERS = Registry(
     "muon": Optimizer(muon, uses_adam_fields=True, has_separate_adam_rate=True),
     "lion": Optimizer(lion),
   },
-  check_optimizer,
+  entry_check(Optimizer, "make", "train"),
 )
 
 
