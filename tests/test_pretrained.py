@@ -283,11 +283,11 @@ def one_layer_for_all(field):
     (lambda x: x.pop(first_kernel(x)), "lacks"),
     (
       lambda x: x.update({"params/extra": np.ones(3, np.float32)}),
-      "has unknown extra",
+      "has extra float32[3]",
     ),
     (
       lambda x: x.update({first_kernel(x): np.ones((2, 2), np.float32)}),
-      "(2, 2), not",
+      "float32[2, 2]; lacks",
     ),
     (lambda x: x.update({"lines/x": np.ones(3)}), "no such array"),
     (

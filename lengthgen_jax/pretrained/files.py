@@ -28,6 +28,7 @@ from lengthgen_jax.attention.biases import file
 from lengthgen_jax.config import files as config_files
 from lengthgen_jax.errors import check, file_errors
 from lengthgen_jax.experiment import Experiment
+from lengthgen_jax.training.checkpoint import differences
 
 FORMAT_VERSION = 2
 PARAMS_PREFIX = "params/"  # of parameter names in the npz
@@ -198,23 +199,9 @@ def read_params(model: str, experiment: Experiment) -> dict:
     for name, array in read(model)[1].items()
     if name.startswith(PARAMS_PREFIX)
   }
-  expected_shapes: dict[str, Any] = flatten_dict(
-    jax.eval_shape(lambda: experiment.init(0)), sep="/"
-  )
-  differing_shapes = [
-    f"{name} {arrays[name].shape}, not {expected_shapes[name].shape}"
-    for name in sorted(expected_shapes.keys() & arrays.keys())
-    if arrays[name].shape != expected_shapes[name].shape
-  ]
-  problems = {
-    "lacks": sorted(expected_shapes.keys() - arrays.keys()),
-    "has unknown": sorted(arrays.keys() - expected_shapes.keys()),
-    "has wrong shapes:": differing_shapes,
-  }
-  text = "; ".join(
-    f"{verb} {', '.join(items)}" for verb, items in problems.items() if items
-  )
-  check(not text, f"{path}: does not match its config: {text}")
+  shapes = jax.eval_shape(lambda: experiment.init(0))
+  changes = differences(arrays, flatten_dict(shapes, sep="/"))
+  check(not changes, f"{path}: does not match its config: it {changes}")
   return unflatten_dict(arrays, sep="/")
 
 

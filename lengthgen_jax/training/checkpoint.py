@@ -106,11 +106,8 @@ class Checkpoints:
     check(
       seeds == self.seeds, f"{where} is of seeds {seeds} and not {self.seeds}"
     )
-    saved, expected = descriptions(metadata.item_metadata), descriptions(leaves)
-    changes = [f"has {leaf}" for leaf in sorted(saved - expected)]
-    changes += [f"lacks {leaf}" for leaf in sorted(expected - saved)]
-    words = "; ".join(changes[:5]) + ("; ..." if len(changes) > 5 else "")
-    check(not changes, f"{where} is of another structure: it {words}")
+    changes = differences(metadata.item_metadata, leaves)
+    check(not changes, f"{where} is of another structure: it {changes}")
     # Leaves without a sharding are read as numpy arrays. Of the others each
     # host reads its shards, whichever host wrote them.
     target = {
@@ -137,6 +134,13 @@ def leaves_by_path(tree: Any) -> dict[str, Any]:
   return {name(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
-def descriptions(leaves: Any) -> set[str]:
-  """Returns each leaf's path and type, like "params/scale float32[2, 3]"."""
-  return {f"{name} {x.dtype}{list(x.shape)}" for name, x in leaves.items()}
+def differences(found: Any, expected: Any) -> str:
+  """Returns which leaves, by path, differ in path, type or shape, in words like
+  "has scale float32[3]; lacks scale float32[4]"; "" if none does."""
+  found, expected = (
+    {f"{name} {x.dtype}{list(x.shape)}" for name, x in leaves.items()}
+    for leaves in (found, expected)
+  )
+  changes = [f"has {leaf}" for leaf in sorted(found - expected)]
+  changes += [f"lacks {leaf}" for leaf in sorted(expected - found)]
+  return "; ".join(changes[:5]) + ("; ..." if len(changes) > 5 else "")
