@@ -100,24 +100,12 @@ class Mesh:
     if self.jax_mesh is None:
       return shapes
     sharding = self._sharding(SEED)
-    return jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-      shapes,
-    )
+    return jax.tree.map(lambda x: x.update(sharding=sharding), shapes)
 
   def shard_seeds(self, tree: Any) -> Any:
     """Splits arrays [R, ...], the same on every host, over `seed`."""
-    if self.jax_mesh is None:
-      return jax.device_put(tree)
-    sharding = self._sharding(SEED)
-
-    def shard(x: Any) -> jax.Array:
-      x = np.asarray(x)
-      return jax.make_array_from_callback(
-        x.shape, sharding, lambda index: x[index]
-      )
-
-    return jax.tree.map(shard, tree)
+    sharding = None if self.jax_mesh is None else self._sharding(SEED)
+    return jax.device_put(tree, sharding)
 
   def gather(self, tree: Any) -> Any:
     """Returns arrays that every host can read whole; numpy arrays stay as they
