@@ -465,10 +465,8 @@ def init_seeds(
 
 def abstract_states(run: Run) -> TrainState:
   """Returns the shapes and dtypes of the states [R, ...]."""
-  state = init_state.eval_shape(run.spec, 0)
-  return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct((len(run.seeds), *x.shape), x.dtype), state
-  )
+  init = jax.vmap(partial(init_state, run.spec))
+  return jax.eval_shape(init, np.array(run.seeds))
 
 
 def read_numbers(mesh: Mesh, states: TrainState) -> TrainState:
