@@ -14,7 +14,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from lengthgen_jax.probes.activations import RESIDUALS, Mean, Observation
-from lengthgen_jax.tasks.sorting import Sort
 
 NO_SUCCESSOR = np.iinfo(np.int32).max  # greater than every item
 
@@ -59,8 +58,8 @@ def copy(observation: Observation) -> Iterator[Mean]:
   The basis is the encoder's, for all items of the alphabet and `⊥`. Theorem 5.1
   claims it for the first attention layer, the paper for all layers.
   """
-  task = _task(observation)
-  tokens = np.append(np.arange(1, task.alphabet + 1), task.delimiter)
+  task = observation.task
+  tokens = np.append(np.arange(1, task.base + 1), task.delimiter)
   inputs = observation.batch.inputs[: observation.count]
   inputs = np.asarray(inputs[:, : 2 * observation.length])
   is_item = inputs != task.delimiter
@@ -136,17 +135,12 @@ def _output_rows(observation: Observation, layer: int, name: str) -> np.ndarray:
   return observation.residual(layer, name)[:, n + 1 : 2 * n]
 
 
-def _task(observation: Observation) -> Sort:
-  assert isinstance(observation.task, Sort)
-  return observation.task
-
-
 def _item_products(
   observation: Observation, residual: np.ndarray
 ) -> np.ndarray:
   """Returns inner products [..., alphabet] with items in the decoder basis."""
-  alphabet = _task(observation).alphabet
-  return observation.project(residual, "decoder")[..., 1 : alphabet + 1]
+  base = observation.task.base
+  return observation.project(residual, "decoder")[..., 1 : base + 1]
 
 
 def _shown_items(observation: Observation, residual: np.ndarray) -> np.ndarray:
