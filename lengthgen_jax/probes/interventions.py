@@ -8,7 +8,7 @@ bias lets rows see later outputs (bias.allow_leak).
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -219,12 +219,7 @@ def _logits(
   """One program serves all interventions."""
   points = patch_points(experiment)
 
-  def intercept(
-    method: Callable,
-    args: tuple,
-    kwargs: dict,
-    context: nn.module.InterceptorContext,
-  ) -> Any:
+  def intercept(method, args, kwargs, context):
     output = method(*args, **kwargs)
     if context.method_name != "record":
       return output
