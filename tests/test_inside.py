@@ -8,9 +8,10 @@ import jax
 import pytest
 import untrained
 from command import REPOSITORY, refuses
+from flax.traverse_util import flatten_dict
 
 from lengthgen_jax.drawing import plt
-from lengthgen_jax.probes.activations import activation, activation_names
+from lengthgen_jax.probes.activations import activation
 from lengthgen_jax.tasks.packing import KINDS
 
 DOCS = REPOSITORY / "docs"
@@ -60,10 +61,8 @@ def test_names_and_shapes_are_as_documented(kind):
     "F": config.mlp_dim,
     "V": config.vocab_size,
   }
-  path = lambda keys: jax.tree_util.keystr(keys, simple=True, separator="/")
-  leaves = jax.tree_util.tree_leaves_with_path(params)
-  names = dict(zip(activation_names(acts), jax.tree.leaves(acts), strict=True))
-  for mark, found in (("/", {path(k): x for k, x in leaves}), (".", names)):
+  names = flatten_dict(acts, sep=".")
+  for mark, found in (("/", flatten_dict(params, sep="/")), (".", names)):
     shapes = documented(mark)
     assert set(found) <= set(shapes)
     if kind == "encoder_decoder":  # all that the page names are there

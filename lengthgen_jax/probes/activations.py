@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 from lengthgen_jax import rng
 from lengthgen_jax.coordinates import Coordinates
@@ -201,18 +202,13 @@ def observations(
     yield Observation(model, batch, count, units, scored_lines)
 
 
-def activation_names(acts: dict) -> list[str]:
-  """Returns all names, like "decoder_0.self_attention.weights"."""
-  dotted = lambda path: jax.tree_util.keystr(path, simple=True, separator=".")
-  return [dotted(path) for path, _ in jax.tree_util.tree_leaves_with_path(acts)]
-
-
 def activation(acts: dict, name: str) -> jax.Array | np.ndarray:
-  """Returns the activation with a name; for a wrong one raises a UsageError
-  that lists all names."""
-  names = activation_names(acts)
+  """Returns the activation with a name, like
+  "decoder_0.self_attention.weights"; for a wrong one raises a UsageError that
+  lists all names."""
+  named: dict[str, Any] = flatten_dict(acts, sep=".")
   check(
-    name in names,
-    f"no activation {name!r} in this model: choose one of {', '.join(names)}",
+    name in named,
+    f"no activation {name!r} in this model: choose one of {', '.join(named)}",
   )
-  return jax.tree.leaves(acts)[names.index(name)]
+  return named[name]
