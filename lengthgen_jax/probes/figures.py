@@ -151,10 +151,7 @@ def _set_ticks(
 def _legend(figure: plt.Figure, handles: dict[str, Any]) -> None:
   """Draws the legend of {name: line or patch} below all panels."""
   place: dict[str, Any] = {"loc": "outside lower center"}
-  names = list(handles)
-  figure.legend(
-    list(handles.values()), names, ncols=min(len(names), 5), **place
-  )
+  figure.legend([*handles.values()], [*handles], ncols=5, **place)
 
 
 # Attention and biases.
@@ -608,21 +605,18 @@ def draw_precision(
   A gray line is the greatest length that was tried with the variants it names.
   """
   figure, (axis,) = panels(1, 5, 3.2)
+  table = pd.DataFrame(rows).sort_values("bits", kind="stable")
   for copies, marker in (("difference", "o"), ("share", "s")):
-    of_variant = [row for row in rows if row["copies"] == copies]
-    points = sorted((row["bits"], row["longest"]) for row in of_variant)
-    label = f"copies left: {copies}"
-    axis.plot(*np.transpose(points), marker=marker, markersize=5, label=label)
-  bits = np.array(sorted({row["bits"] for row in rows}))
+    curve, label = table[table.copies == copies], f"copies left: {copies}"
+    axis.plot(curve.bits, curve.longest, marker=marker, label=label)
+  bits = table.bits.unique()
   label = "(2^bits + 2) / 4"
   axis.plot(bits, (2.0**bits + 2) / 4, ":", color="0.5", label=label)
-  for tried in sorted({row["tried"] for row in rows}):
-    variants = dict.fromkeys(r["copies"] for r in rows if r["tried"] == tried)
-    label = f"longest tried: {', '.join(variants)}"
+  for tried, part in table.groupby("tried"):
+    label = f"longest tried: {', '.join(part.copies.unique())}"
     axis.axhline(tried, color="0.8", linewidth=1, label=label)
+  axis.set(xticks=bits, ylim=(0.7, 2 * table.tried.max()))
   axis.set_yscale("log", base=2)
-  axis.set_ylim(0.7, 2 * max(row["tried"] for row in rows))
-  axis.set_xticks(bits)
   axis.set_xlabel("significant bits of parameters and activations")
   axis.set_ylabel("longest lists sorted (items)")
   axis.legend()
