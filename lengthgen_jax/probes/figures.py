@@ -5,6 +5,7 @@ import itertools
 import math
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -477,34 +478,24 @@ def by_step(data: FigureData) -> Named:
 # Exact match without a head, without a line, with another residual.
 
 
-def without_head(data: FigureData) -> Named:
-  """Draws a table of exact match without each head: a row for each layer and
-  site, a column for each head."""
-  yield from _ablation(data, "without_head", location_name)
-
-
-def without_line(data: FigureData) -> Named:
-  """Draws a table of exact match without each line of the bias.
+def ablation(metric: str, data: FigureData) -> Named:
+  """Draws a table of exact match without each head or line, if that metric and
+  "intact" were measured: a row for each layer, site and line, a column for each
+  head.
 
   A line is closed in one head, in all heads of its layer, or in all layers of
   its site; if layers share their lines, in one head of every layer, or in all
   heads. A small set that suffices for the intact exact match is framed.
   """
-  label = lambda row: f"{location_name(row)}, {row['line']}"
-  yield from _ablation(data, "without_line", label)
-
-
-def _ablation(
-  data: FigureData, metric: str, label_of: Callable[[dict], str]
-) -> Named:
-  """Draws a table of exact match by ablated part, which `label_of` names, and
-  head, if the metric and "intact" were measured."""
   intact, ablated, framed = (
     select_rows(data.rows, name, seed=data.seed)
     for name in ("intact", metric, "enough_lines")
   )
   if not (intact and ablated):
     return
+  label_of = lambda row: ", ".join(
+    filter(None, (location_name(row), row["line"]))
+  )
   column_of = lambda row: "all" if row["head"] is None else f"{row['head']}"
   labels = list(dict.fromkeys(map(label_of, ablated)))
   labels.sort(key=lambda label: not label.startswith("layer"))
@@ -581,8 +572,8 @@ class Figure(NamedTuple):
 # All figures, by their names in probe.figures.
 FIGURES = {
   "by_length": Figure(by_length, ALL),
-  "lines": Figure(without_line, LINES),
-  "heads": Figure(without_head, ALL),
+  "lines": Figure(partial(ablation, "without_line"), LINES),
+  "heads": Figure(partial(ablation, "without_head"), ALL),
   "attention": Figure(attention, ALL),
   "patches": Figure(patched, ALL),
   "training": Figure(by_step, ALL),
