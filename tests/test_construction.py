@@ -77,7 +77,7 @@ BROKEN = {
   "an item's vector": ("token_embedder.embedding", 3),
   "what is taken away": (
     "decoder_1.mlp.wi.kernel",
-    weights.dimensions(Q).output[1],
+    weights.Dimensions(Q).output[1],
   ),
 }
 

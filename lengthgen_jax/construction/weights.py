@@ -23,8 +23,6 @@ from next s where output s is one, so that it stays positive while copies are
 left.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,28 +38,17 @@ STEP = 4
 LOGIT = 8.0  # of one unit of next s; any would do, with 8 training starts well
 
 
-class Dimensions(NamedTuple):
-  """The indices of what the residual stream holds, q being the size of the
-  alphabet; with layer normalization they are in its first half."""
+class Dimensions:
+  """The indices of what the residual stream holds, by the size of the alphabet;
+  with layer normalization they are in its first half."""
 
-  item: np.ndarray  # of item s
-  end: int  # of `⊥`
-  after: int
-  output: np.ndarray
-  next_item: np.ndarray
-  size: int  # how many dimensions there are
-
-
-def dimensions(alphabet: int) -> Dimensions:
-  items = np.arange(alphabet)
-  return Dimensions(
-    item=items,
-    end=alphabet,
-    after=alphabet + 1,
-    output=alphabet + 2 + items,
-    next_item=2 * alphabet + 2 + items,
-    size=3 * alphabet + 2,
-  )
+  def __init__(self, alphabet: int):
+    self.item = np.arange(alphabet)  # of item s
+    self.end = alphabet  # of `⊥`
+    self.after = alphabet + 1
+    self.output = alphabet + 2 + self.item
+    self.next_item = 2 * alphabet + 2 + self.item
+    self.size = 3 * alphabet + 2  # how many dimensions there are
 
 
 def parameters(
@@ -79,7 +66,7 @@ def parameters(
   check_precision(config, alphabet, longest, copies)
   shapes = jax.eval_shape(lambda: experiment.init(0))
   params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-  dims, is_share = dimensions(alphabet), copies == "share"
+  dims, is_share = Dimensions(alphabet), copies == "share"
   # These are g and d of docs/construction.md.
   gain = (4.0 if is_share else 2.0) * (2 * longest - 1)
   gap = np.ceil(np.log(gain) / np.log(3)) + 6
@@ -192,7 +179,7 @@ def check_shape(experiment: Experiment) -> Sort:
   check(isinstance(task, Sort) and experiment.kind == "decoder_only", message)
   assert isinstance(task, Sort)
   check_choice(f"{field}: model.norm", config.norm, ("none", "block_end"))
-  size, doubled = dimensions(task.alphabet).size, config.norm == "block_end"
+  size, doubled = Dimensions(task.alphabet).size, config.norm == "block_end"
   # Without doubling, an odd size is filled up, because two heads share it.
   emb_dim = 2 * size if doubled else size + size % 2
   required = {
