@@ -135,29 +135,20 @@ def make(shape: Sequence[int], seeds: Sequence[int], batch: int) -> Mesh:
   default = default_shape(len(devices), len(seeds), batch)
   advice = f"choose for example {default}, or ()"
   along_seed, along_data = mesh_shape = tuple(shape) or default
-  check(
-    len(seeds) % along_seed == 0,
-    f"mesh={mesh_shape}: {along_seed} does not divide the {len(seeds)}"
-    f" seeds; {advice}",
-  )
-  check(
-    batch % along_data == 0,
-    f"mesh={mesh_shape}: {along_data} does not divide"
-    f" train.batch_size={batch}; {advice}",
-  )
   size = along_seed * along_data
-  check(
-    len(devices) % size == 0,
-    f"mesh={mesh_shape}: {size} does not divide the {len(devices)} devices"
-    f" here; {advice}",
-  )
+  for divisor, number, text in (
+    (along_seed, len(seeds), f"the {len(seeds)} seeds"),
+    (along_data, batch, f"train.batch_size={batch}"),
+    (size, len(devices), f"the {len(devices)} devices here"),
+  ):
+    check(
+      number % divisor == 0,
+      f"mesh={mesh_shape}: {divisor} does not divide {text}; {advice}",
+    )
   _check_every_host_is_used(mesh_shape, len(devices))
-  if size == 1:
-    return SINGLE_DEVICE
-  types = (AxisType.Auto,) * 2
-  return Mesh(
-    jax.make_mesh(mesh_shape, (SEED, DATA), types, devices=devices[:size])
-  )
+  # In the order in which they are connected.
+  ordered = jax.make_mesh(mesh_shape, (SEED, DATA), devices=devices[:size])
+  return _from_devices(ordered.devices)
 
 
 def default_shape(devices: int, seeds: int, batch: int) -> tuple[int, int]:
