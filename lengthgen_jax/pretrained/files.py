@@ -144,11 +144,10 @@ def check_form(
     check(is_known, f"{path}: has an unknown array {name}")
     is_float = array.dtype == np.float32 and np.isfinite(array).all()
     check(is_float, f"{path}: {name} is not float32, or not finite")
-  has_lines = config.get("bias", {}).get("kind") == "file"
+  kind = config.get("bias", {}).get("kind")
   check(
-    has_lines == bool(lines),
-    f"{path}: has {'' if lines else 'no '}lines, but its bias.kind is"
-    f" {config.get('bias', {}).get('kind')!r}",
+    (kind == "file") == bool(lines),
+    f"{path}: has {'' if lines else 'no '}lines, but its bias.kind is {kind!r}",
   )
   if lines:
     meta = file.check_lines(f"{path}: {file.LINES_PREFIX}", lines)
@@ -208,10 +207,7 @@ def read_params(model: str, experiment: Experiment) -> dict:
 def to_arrays(params: dict, lines: dict) -> dict[str, np.ndarray]:
   """Returns the arrays of a model's file by name: a pytree of float32
   parameters, and the arrays of its bias file by name, {} if it has none."""
-  named = {
-    f"{PARAMS_PREFIX}{name}": value
-    for name, value in flatten_dict(params, sep="/").items()
-  } | {f"{file.LINES_PREFIX}{name}": value for name, value in lines.items()}
+  named = flatten_dict({"params": params, "lines": lines}, sep="/")
   return {name: np.asarray(value) for name, value in named.items()}
 
 
