@@ -6,12 +6,11 @@ import os
 import pathlib
 import platform
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import jax
 
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable)
 
 
 def set_cache(folder: str) -> None:
@@ -35,17 +34,13 @@ def set_cache(folder: str) -> None:
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-def jit_unoptimized(
-  *static_argnums: int,
-) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+def jit_unoptimized(*static_argnums: int) -> Callable[[Function], Function]:
   """Returns a decorator that jits functions whose calls take less time than
   optimizing their programs would: on a CPU they are compiled without LLVM's
   optimizations, in about a quarter of the time. They must not be called inside
   another jitted function."""
 
-  def decorate(
-    function: Callable[Parameters, Result],
-  ) -> Callable[Parameters, Result]:
+  def decorate(function: Any) -> Any:
     @functools.cache  # at the first call: to ask for the backend starts it
     def jitted() -> Callable:
       is_cpu = jax.default_backend() == "cpu"
@@ -55,7 +50,7 @@ def jit_unoptimized(
       )
 
     @functools.wraps(function)
-    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    def call(*args, **kwargs):
       return jitted()(*args, **kwargs)
 
     return call
