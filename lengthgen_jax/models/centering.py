@@ -74,21 +74,15 @@ def _center_embeddings(config: ModelConfig, params: dict) -> None:
   embed = POSITIONS[config.positions.kind].embed
   if not embed.__module__.startswith("lengthgen_jax."):
     return  # it may do more to embeddings than add to them
-  names = [
-    name for name in ("token_embedder", "segment_embedder") if name in params
-  ]
-  means = {
-    name: params[name]["embedding"].mean(axis=-1, keepdims=True)
-    for name in names
-  }
   blocks = [params[f"decoder_{i}"] for i in range(config.num_decoder_layers)]
   reads_source = any("cross_attention" in block for block in blocks)
   kernels = []
   if reads_source and not config.num_encoder_layers:
     if config.positions.kind != "none" or config.num_segments > 1:
       return
-    mean = means["token_embedder"]
-    tokens = params["token_embedder"]["embedding"] - mean
+    embedding = params["token_embedder"]["embedding"]
+    mean = embedding.mean(axis=-1, keepdims=True)
+    tokens = embedding - mean
     inverse = np.linalg.pinv(tokens)
     for block in blocks:
       for part in ("key", "value"):
@@ -96,15 +90,16 @@ def _center_embeddings(config: ModelConfig, params: dict) -> None:
         kernel = dense["kernel"].reshape(len(dense["kernel"]), -1)
         lost = mean * kernel.sum(axis=0)
         added = inverse @ lost
-        size = np.abs((tokens + mean) @ kernel).max()
+        size = np.abs(embedding @ kernel).max()
         if np.abs(tokens @ added - lost).max() > TOLERANCE * size:
           return
         terms = np.abs(tokens) @ np.abs(kernel + added)
-        before = np.abs(tokens + mean) @ np.abs(kernel)
+        before = np.abs(embedding) @ np.abs(kernel)
         if terms.max() > GROWTH * before.max():
           return
         kernels.append((dense, added))
   for dense, added in kernels:
     dense["kernel"] = dense["kernel"] + added.reshape(dense["kernel"].shape)
-  for name in names:
-    params[name]["embedding"] = params[name]["embedding"] - means[name]
+  for name in ("token_embedder", "segment_embedder"):
+    for key, x in params.get(name, {}).items():
+      params[name][key] = x - x.mean(axis=-1, keepdims=True)
