@@ -126,7 +126,9 @@ class Attention(Recorded):
     if inputs_kv is not None:
       new = self.key_value(inputs_kv, rotate_kv)
       if key_value is not None:
-        write = partial(_write_slots, start=start)
+        write = lambda slots, x: jax.lax.dynamic_update_slice_in_dim(
+          slots, x.astype(slots.dtype), start, axis=2
+        )
         new = jax.tree.map(write, key_value, new)
         self.put_variable("cache", "key_value", new)
       key_value = new
@@ -149,11 +151,6 @@ def heads_first(x_BxLxHxK: jax.Array) -> jax.Array:
   """Transposes to [B, H, L, K], in which each head is contiguous in memory:
   decoding on a CPU is four to nine times as fast."""
   return jnp.swapaxes(x_BxLxHxK, 1, 2)
-
-
-def _write_slots(old: jax.Array, new: jax.Array, start) -> jax.Array:
-  new = new.astype(old.dtype)
-  return jax.lax.dynamic_update_slice_in_dim(old, new, start, axis=2)
 
 
 class Mlp(nn.Module):

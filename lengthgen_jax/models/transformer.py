@@ -64,21 +64,14 @@ class Transformer(layers.Recorded):
 
   def setup(self) -> None:
     config = self.config
+    embed = partial(nn.Embed, features=config.emb_dim, dtype=config.dtype)
+    normal = nn.initializers.normal
     # Unit variance: no smaller than sinusoids that are added, whose mean
     # square is 1/2.
-    self.token_embedder = nn.Embed(
-      config.vocab_size,
-      config.emb_dim,
-      dtype=config.dtype,
-      embedding_init=nn.initializers.normal(1.0),
-    )
+    self.token_embedder = embed(config.vocab_size, embedding_init=normal(1.0))
     if config.num_segments > 1:
-      self.segment_embedder = nn.Embed(
-        config.num_segments,
-        config.emb_dim,
-        dtype=config.dtype,
-        embedding_init=nn.initializers.normal(0.5),
-      )
+      segments = config.num_segments
+      self.segment_embedder = embed(segments, embedding_init=normal(0.5))
     encoding = POSITIONS[config.positions.kind]
     self.positions = {
       site: encoding(config.positions, config.emb_dim, config.num_heads)
