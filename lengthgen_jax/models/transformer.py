@@ -88,11 +88,14 @@ class Transformer(layers.Recorded):
       self.decoder_norm = layers.normalization(config)
       if self.encoder:
         self.encoder_norm = layers.normalization(config)
-    dtype = jnp.promote_types(jnp.float32, config.dtype)
-    options = config.dense_options | {"dtype": dtype}
-    self.logits_dense = {
-      name: nn.Dense(config.vocab_size, **options) for name in self.output_heads
-    }
+    output_head = partial(
+      nn.Dense,
+      config.vocab_size,
+      dtype=jnp.promote_types(jnp.float32, config.dtype),
+      use_bias=config.dense_bias,
+      precision=config.precision,
+    )
+    self.logits_dense = {name: output_head() for name in self.output_heads}
 
   def __call__(
     self,
