@@ -1357,6 +1357,7 @@ def evaluate(model, nodes, codes, is_tight):
 
   key_value_of = functools.cache(lambda k, *x: model.key_value(*x, *hidden[k]))
 
+  @np.errstate(all="ignore")  # an infinite bound proves nothing
   def compute(i, start):  # (x, e) for a chunk of node i's choices
     node, chunk = nodes[i], choices[i][start : start + CHUNK_SIZE]
     if isinstance(node, Leaf):
@@ -1372,14 +1373,15 @@ def evaluate(model, nodes, codes, is_tight):
     x, e = (x[positions[node.residual]] for x in hidden[node.residual])
     return model.block(node.layer, x, e, dict(node.heads), keys, is_tight)
 
+  @np.errstate(all="ignore")
   def check(start):
     chunk = codes[start : start + CHUNK_SIZE]
     target = chunk // radix ** len(nodes[root].variables)
-    with np.errstate(all="ignore"):  # an infinite bound proves nothing
-      return chunk, target, *model.margins(*compute(root, start), target)
+    return chunk, target, *model.margins(*compute(root, start), target)
 
   for i in range(root):
-    chunks = [compute(i, c) for c in range(0, len(choices[i]), CHUNK_SIZE)]
+    starts = range(0, len(choices[i]), CHUNK_SIZE)
+    chunks = THREADS.map(functools.partial(compute, i), starts)
     hidden.append([np.concatenate(x) for x in zip(*chunks, strict=True)])
   yield from THREADS.map(check, range(0, len(codes), CHUNK_SIZE))
 
