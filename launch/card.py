@@ -270,17 +270,12 @@ def check_numerics(root: pathlib.Path) -> int:
 
 def bench(root: pathlib.Path) -> None:
   """Runs --mode=bench for each of BENCHED, in workdirs of these names in
-  `root`/bench, but for those that are there."""
+  `root`/bench, but for those that have bench.json, which is written last."""
   for name, config in BENCHED.items():
-    folder, unfinished = root / "bench" / name, root / "bench_unfinished"
-    if folder.exists():
-      continue
-    shutil.rmtree(unfinished, ignore_errors=True)
-    words = [f"--config={config}", "--mode=bench", f"--workdir={unfinished}"]
-    if lengthgen(words):
-      raise UsageError("--mode=bench failed")
-    folder.parent.mkdir(exist_ok=True)
-    unfinished.rename(folder)
+    folder = root / "bench" / name
+    if not (folder / "bench.json").exists():
+      words = [f"--config={config}", "--mode=bench", f"--workdir={folder}"]
+      check(lengthgen(words) == 0, "--mode=bench failed")
 
 
 if __name__ == "__main__":
