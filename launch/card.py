@@ -26,7 +26,6 @@ import argparse
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -231,27 +230,21 @@ def check_numerics(root: pathlib.Path) -> int:
   returns the exit code, 1 if by more than rounding, or if there are none.
 
   After the table of `compare`, the main job is run on this device, in `root`,
-  and its certificate is made again on the CPU from the same parameters. All of
-  it runs in other processes, so that this one does not occupy the device.
+  and its certificate is made there and then again on the CPU, from the same
+  parameters. All of it runs in other processes, so that this one does not
+  occupy the device.
   """
   words = [sys.executable, __file__, "--numerics"]
   code = subprocess.run(words, cwd=REPOSITORY, check=False).returncode
-  workdir, cpu_workdir = root / "main_job", root / "main_job_cpu"
-  if lengthgen([f"--config={MAIN_JOB}", "--mode=abc", f"--workdir={workdir}"]):
-    raise UsageError("the main job failed")
-  shutil.rmtree(cpu_workdir, ignore_errors=True)
-  shutil.copytree(workdir, cpu_workdir)
-  (cpu_workdir / "certificate.json").unlink(missing_ok=True)
-  certify = ["--mode=certify", f"--workdir={cpu_workdir}"]
-  if lengthgen(certify, JAX_PLATFORMS="cpu"):
-    raise UsageError("the certificate of the main job failed on the CPU")
-  margins = []
-  for folder in (workdir, cpu_workdir):
-    path = folder / "certificate.json"
-    certificates = (
-      json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    )
-    margins.append(certificates.get("0", {}).get("margin"))
+  path, margins = root / "main_job" / "certificate.json", []
+  train = [f"--config={MAIN_JOB}", "--mode=abc"]
+  on_cpu = {"JAX_PLATFORMS": "cpu"}
+  for arguments, environment in ((train, {}), (["--mode=certify"], on_cpu)):
+    path.unlink(missing_ok=True)  # a certificate that holds is not made again
+    failed = lengthgen([*arguments, f"--workdir={path.parent}"], **environment)
+    check(not failed, f"the main job failed: {arguments[-1]}")
+    certificates = json.loads(path.read_text(encoding="utf-8"))
+    margins.append(certificates["0"]["margin"])
     check(margins[-1] is not None, f"{path}: no margin of seed 0")
   print(
     f"margin on this device {margins[0]:.6f}, on the CPU {margins[1]:.6f}",

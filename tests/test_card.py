@@ -2,6 +2,7 @@
 on the CPU."""
 
 import importlib.util
+import json
 import pathlib
 
 import command
@@ -80,3 +81,25 @@ def test_devices_that_compute_the_same_pass_and_others_do_not(
       card, "loss_and_gradients", lambda _, case=wrong_case: case
     )
     assert card.main(["--numerics"]) == 1
+
+
+@pytest.mark.parametrize(("margins", "code"), [((2, 2), 0), ((2, 2.1), 1)])
+def test_certificates_of_device_and_cpu_are_compared(
+  card, margins, code, tmp_path, monkeypatch, capfd
+):
+  """Each is made anew."""
+  monkeypatch.setattr(card.sys, "executable", "true")
+  left = [*margins]
+
+  def certify(arguments, **environment):
+    folder = pathlib.Path(arguments[-1].removeprefix("--workdir="))
+    folder.mkdir(exist_ok=True)
+    with (folder / "certificate.json").open("x") as file:
+      json.dump({"0": {"margin": left.pop(0)}}, file)
+    assert environment == ({} if left else {"JAX_PLATFORMS": "cpu"})
+    return 0
+
+  monkeypatch.setattr(card, "lengthgen", certify)
+  assert card.check_numerics(tmp_path) == code
+  line = f"margin on this device 2.000000, on the CPU {margins[1]:.6f}\n"
+  assert capfd.readouterr().out == line
