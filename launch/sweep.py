@@ -27,7 +27,6 @@ With --devices or --hosts, points write to log.txt in their workdirs.
 import argparse
 import concurrent.futures
 import itertools
-import json
 import os
 import pathlib
 import queue
@@ -50,7 +49,7 @@ from lengthgen_jax.errors import (  # noqa: E402
 )
 
 # A file in the workdir of a job that succeeded: the arguments of the job.
-DONE = "sweep.json"
+DONE = "sweep.txt"
 LENGTHGEN = (sys.executable, "-m", "lengthgen_jax.main")
 # What a command begins with so that its process uses one device alone, by the
 # kind of the device; {} is the device's number.
@@ -79,7 +78,9 @@ def main() -> None:
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
   pending, failures = {}, []
   for workdir, arguments in jobs(args):
-    if is_done(workdir, arguments):
+    done, text = workdir / DONE, shlex.join(arguments)
+    # A file that was cut off is another text.
+    if done.exists() and done.read_text(encoding="utf-8") == text:
       print(f"== {workdir} is done", flush=True)
     else:
       pending[workdir] = arguments
@@ -96,10 +97,8 @@ def main() -> None:
         failures.append(str(workdir))
         continue
       workdir.mkdir(parents=True, exist_ok=True)  # some modes make none
-      # It is renamed when it is whole, because writing may be interrupted.
-      new = workdir / f"new_{DONE}"
-      new.write_text(json.dumps(pending[workdir]) + "\n", encoding="utf-8")
-      new.replace(workdir / DONE)
+      text = shlex.join(pending[workdir])
+      (workdir / DONE).write_text(text, encoding="utf-8")
   except KeyboardInterrupt:
     print("stopped; the same command goes on from here", file=sys.stderr)
     sys.exit(130)
@@ -183,14 +182,6 @@ def workdir_name(
     value = re.sub(r"[^\w.+-]+", "_", value).strip("_")
     words.append(f"{field.rpartition('.')[2]}={value}")
   return "-".join(words)
-
-
-def is_done(workdir: pathlib.Path, arguments: list[str]) -> bool:
-  """Returns whether a job with the same arguments succeeded in this workdir."""
-  path = workdir / DONE
-  return (
-    path.exists() and json.loads(path.read_text(encoding="utf-8")) == arguments
-  )
 
 
 def command(arguments: list[str], slot: Slot) -> list[str]:
