@@ -123,11 +123,10 @@ def parse(words: list[str]) -> argparse.Namespace:
     metavar="FIELD=A,B,...",
     help="values without commas of a config field; repeated for a product",
   )
-  add("--mode", default="train", help="of lengthgen, default train")
   add("--devices", type=split, default=[""], metavar="KIND:N,...")
   add("--hosts", type=split, default=[""], metavar="HOST,...")
   add("--dry-run", action="store_true", help="print what would be run")
-  add("rest", nargs="*", help="flags for every run, after --")
+  add("rest", nargs="*", help="flags for every run, after --, like --mode=abc")
   args = parser.parse_args(words)
   files = {config.partition(":")[0] for config in args.config}
   check(
@@ -160,7 +159,6 @@ def jobs(args: argparse.Namespace) -> Iterator[tuple[pathlib.Path, list[str]]]:
     for values in itertools.product(*axes):
       workdir = args.root / workdir_name(config, values, several_files)
       arguments = [f"--config={config}", f"--workdir={workdir}"]
-      arguments += [f"--mode={args.mode}"]
       arguments += [f"--config.{field}={value}" for field, value in values]
       yield workdir, arguments + args.rest
 
