@@ -128,16 +128,10 @@ def parse(words: list[str]) -> argparse.Namespace:
   add("--dry-run", action="store_true", help="print what would be run")
   add("rest", nargs="*", help="flags for every run, after --, like --mode=abc")
   args = parser.parse_args(words)
-  files = {config.partition(":")[0] for config in args.config}
-  check(
-    len({pathlib.Path(file).stem for file in files}) == len(files),
-    "--config: two files of the same name would share their workdirs; give each"
-    " a sweep of its own",
-  )
   workdir_path("--root", args.root)
   workdirs = [str(workdir) for workdir, _ in jobs(args)]
   shared = sorted({x for x in workdirs if workdirs.count(x) > 1})
-  check(not shared, f"--grid: several points would share {', '.join(shared)}")
+  check(not shared, f"several points would share {', '.join(shared)}")
   kinds = ", ".join(BIND_COMMANDS)
   for device in args.devices if args.devices != [""] else []:
     kind, _, number = device.partition(":")
@@ -150,32 +144,27 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def jobs(args: argparse.Namespace) -> Iterator[tuple[pathlib.Path, list[str]]]:
   """Yields each point's workdir and the arguments of its command."""
-  several_files = len({config.partition(":")[0] for config in args.config}) > 1
   axes = []
   for axis in args.grid:
     field, _, values = axis.partition("=")
     axes.append([(field, value) for value in values.split(",")])
   for config in args.config:
     for values in itertools.product(*axes):
-      workdir = args.root / workdir_name(config, values, several_files)
+      workdir = args.root / workdir_name(config, values)
       arguments = [f"--config={config}", f"--workdir={workdir}"]
       arguments += [f"--config.{field}={value}" for field, value in values]
       yield workdir, arguments + args.rest
 
 
-def workdir_name(
-  config: str, values: Iterable[tuple[str, str]], several_files: bool
-) -> str:
+def workdir_name(config: str, values: Iterable[tuple[str, str]]) -> str:
   """Returns the name of a point's workdir, for a config FILE[:PRESET] and the
-  (field, value) of each --grid: without a PRESET, or with several config files,
-  it begins with the stem of FILE.
+  (field, value) of each --grid.
 
   What is no letter, digit or one of . + - in a value becomes "_", so that the
   name is that of one folder, and one that checkpoints can be read from.
   """
   path, _, preset = config.partition(":")
-  words = [pathlib.Path(path).stem] if several_files or not preset else []
-  words += [preset.replace(",", "-")] if preset else []
+  words = [pathlib.Path(path).stem, *filter(None, preset.split(","))]
   for field, value in values:
     value = re.sub(r"[^\w.+-]+", "_", value).strip("_")
     words.append(f"{field.rpartition('.')[2]}={value}")

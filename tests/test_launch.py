@@ -216,7 +216,7 @@ def test_a_sweep_runs_what_is_not_done(sweep, tmp_path, monkeypatch, capsys):
   ("flag", "words"),
   [
     ("--devices=gpu:0", "--devices: 'gpu:0' must be"),
-    ("--config=x/c.py:p", "--config: two files of the same name"),
+    ("--config=x/c.py:p", "several points would share r/c-p"),
   ],
 )
 def test_a_wrong_flag_is_refused_in_one_line(sweep, flag, words, monkeypatch):
