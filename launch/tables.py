@@ -64,23 +64,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
   add("--root", type=pathlib.Path, default=pathlib.Path("runs/tables"))
   add("--results", type=pathlib.Path, default=RESULTS)
   add("--parallel", type=int, default=1, metavar="N", help="runs at a time")
+  add = parser.add_mutually_exclusive_group().add_argument
   add("--plan", action="store_true", help="only list the runs to make")
   add("--pages", action="store_true", help="only write pages and tables")
   add("--check", nargs="+", metavar="RUN", help="repeat archived runs")
   args = parser.parse_args(argv)
   check(args.parallel > 0, f"--parallel={args.parallel}: must be positive")
-  check(args.tables or args.pages or args.check, f"name a table: {names}")
-  check(
-    not args.check
-    or not (args.tables or args.plan or args.pages or args.parallel > 1),
-    "--check takes no tables, --plan, --pages or --parallel",
-  )
-  check(not (args.plan and args.pages), "--plan and --pages exclude each other")
-  check(
-    not (args.tables and args.pages),
-    "--pages takes no tables: it writes the pages of all",
-  )
-  select(args.tables, args.size)  # raises if a name is unknown
+  takes_tables = not (args.pages or args.check)
+  check(args.tables or not takes_tables, f"name a table: {names}")
+  check(takes_tables or not args.tables, "--pages and --check take no tables")
   return args
 
 

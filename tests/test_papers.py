@@ -236,7 +236,8 @@ def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
   [
     (["nope"], "no table 'nope'"),
     ([], "name a table: abs"),
-    (["abs", "--check", "parity-abc"], "--check takes no tables"),
+    (["abs", "--check", "parity-abc"], "--check take no tables"),
+    (["abs", "--plan", "--pages"], "--pages: not allowed with argument --plan"),
     (["--check", "parity-windo"], "similar: parity-window"),
     (["--check", "sort-all", "--results=none"], "no rows of sort-all are"),
   ],
