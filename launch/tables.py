@@ -7,8 +7,9 @@
   python launch/tables.py --check parity-window_cpi addition-abc
   python launch/tables.py --pages
 
-A name is that of a table or of a single run. Each run has a workdir below
---root. A run that was interrupted resumes when the same command is given again.
+A name is that of a table or of a single run of this --size. Each run has a
+workdir below --root. A run that was interrupted resumes when the same command
+is given again.
 The rows of finished runs are archived in --results, one file for each run, and
 archived runs are not repeated unless their config has changed or their probes
 are missing. At the end, or at once with --pages, the result pages are written
@@ -67,12 +68,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
   add = parser.add_mutually_exclusive_group().add_argument
   add("--plan", action="store_true", help="only list the runs to make")
   add("--pages", action="store_true", help="only write pages and tables")
-  add("--check", nargs="+", metavar="RUN", help="repeat archived runs")
+  add("--check", action="store_true", help="repeat archived runs")
   args = parser.parse_args(argv)
   check(args.parallel > 0, f"--parallel={args.parallel}: must be positive")
-  takes_tables = not (args.pages or args.check)
-  check(args.tables or not takes_tables, f"name a table: {names}")
-  check(takes_tables or not args.tables, "--pages and --check take no tables")
+  check(args.tables or args.pages, f"name a table: {names}")
+  check(not (args.tables and args.pages), "--pages takes no tables")
   return args
 
 
@@ -83,7 +83,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parse(sys.argv[1:] if argv is None else argv)
     root = args.root.resolve()
     if args.check:
-      return int(not check_runs(args.check, root / "check", args.results))
+      chosen = [run for run, _ in select(args.tables, args.size).values()]
+      return int(not check_runs(chosen, root / "check", args.results))
     if not args.pages:
       kept = archive.read_archive(args.results / "rows")
       jobs = jobs_of(args.tables, args.size, kept)
@@ -256,7 +257,7 @@ def current_origin() -> dict[str, Any]:
 
 
 def check_runs(
-  names: list[str], root: pathlib.Path, results: pathlib.Path
+  chosen: list[Run], root: pathlib.Path, results: pathlib.Path
 ) -> bool:
   """Makes archived runs again, without their probes, prints how their rows
   differ from those in the folder `results`, and returns whether all agree.
@@ -264,22 +265,15 @@ def check_runs(
   Each is made in the workdir `root`/NAME, from which a run that was interrupted
   resumes. If its rows agree, the workdir is removed.
   """
-  known = {
-    name: run
-    for size in SIZES
-    for table in DATA["tables"]
-    for name, run in runs.runs_of(table, size).items()
-  }
   kept, all_agree = archive.read_archive(results / "rows"), True
-  for name in names:
-    similar = ", ".join(difflib.get_close_matches(name, known, 3, 0.3))
-    check(name in known, f"no run {name!r}; similar: {similar}")
-    check(name in kept, f"no rows of {name} are archived in {results}")
-  for name in names:
-    workdir, (header, old_rows) = root / name, kept[name]
-    if changes := runs.config_changes(known[name], header["config"]):
+  for run in chosen:
+    check(run.name in kept, f"no rows of {run.name} are archived in {results}")
+  for run in chosen:
+    name, workdir = run.name, root / run.name
+    header, old_rows = kept[name]
+    if changes := runs.config_changes(run, header["config"]):
       print(f"{name}: the config has changed since: {changes}", flush=True)
-    job = workdir, known[name].commands(workdir)
+    job = workdir, run.commands(workdir)
     ((_, code, _),) = sweep.run_jobs([job], folder=REPOSITORY)
     check(code == 0, f"{name} failed; its workdir is {workdir}")
     rows = records.read_results(workdir / "results.jsonl")

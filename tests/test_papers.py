@@ -236,9 +236,9 @@ def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
   [
     (["nope"], "no table 'nope'"),
     ([], "name a table: abs"),
-    (["abs", "--check", "parity-abc"], "--check take no tables"),
+    (["abs", "--pages"], "--pages takes no tables"),
     (["abs", "--plan", "--pages"], "--pages: not allowed with argument --plan"),
-    (["--check", "parity-windo"], "similar: parity-window"),
+    (["--check", "parity-windo"], "a run, like parity-window"),
     (["--check", "sort-all", "--results=none"], "no rows of sort-all are"),
   ],
 )
