@@ -16,6 +16,7 @@ import numpy as np
 import lengthgen_jax
 from lengthgen_jax.drawing import panels, save
 from lengthgen_jax.errors import Parser, UsageError, check
+from lengthgen_jax.evaluation.trained import scored
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.grid import GridTask
 
@@ -27,8 +28,8 @@ def grid(model, text: str) -> tuple[np.ndarray, int]:
   parsed = task.parse(text)
   width = task.padded_width(parsed[1])
   batch = dataset.parsed_batch(task, kind, [parsed], width, width)
-  cells = model.greedy(batch, stop=task.end)[0, : width[0] * width[1]]
-  right = np.asarray(batch.target)[0][np.asarray(batch.weight)[0] > 0]
+  (right,) = scored(batch, batch.target)
+  cells = model.greedy(batch, stop=task.end)[0, : len(right)]
   return cells.reshape(width[::-1]), int((cells != right).sum())
 
 

@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from scipy import special
 
-from lengthgen_jax.coordinates import Array
-from lengthgen_jax.evaluation.trained import EvalSpec, Model
-from lengthgen_jax.tasks.packing import Batch
+from lengthgen_jax.evaluation.trained import EvalSpec, Model, scored
 
 
 def test_rows(
@@ -28,9 +26,9 @@ def test_rows(
   for batch, count in model.batches(spec):
     teacher_forced &= not model.needs_decoding(batch)
     token_right, exact_right = model.matches(batch)
-    token_batches.append(_outputs(batch, token_right)[:count])
+    token_batches.append(scored(batch, token_right)[:count])
     exact_batches.append(np.asarray(exact_right)[:count])
-    target_batches.append(_outputs(batch, batch.target)[:count])
+    target_batches.append(scored(batch, batch.target)[:count])
   tokens, exact = np.concatenate(token_batches), np.concatenate(exact_batches)
   rows = [
     success_row("em", exact.sum(), len(exact)),
@@ -47,12 +45,6 @@ def test_rows(
       outputs[wrong] = np.concatenate(decoded)[:, : targets.shape[1]]
     rows += free_running_rows(outputs, targets, model.experiment.task.end)
   return rows
-
-
-def _outputs(batch: Batch, values: Array) -> np.ndarray:
-  """Returns the values [B, O] of the scored rows alone."""
-  is_output = np.asarray(batch.weight) > 0
-  return np.asarray(values)[is_output].reshape(len(is_output), -1)
 
 
 def free_running_rows(

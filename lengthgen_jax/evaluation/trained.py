@@ -179,11 +179,10 @@ class Model:
     if not self.needs_decoding(batch):
       static_args = self.mesh, self.experiment, self.is_sparse
       return _matches(*static_args, self.params, self.scaffold, batch)
-    is_output = np.asarray(batch.weight) > 0
-    targets = np.asarray(batch.target)[is_output].reshape(len(is_output), -1)
+    targets = scored(batch, batch.target)
     outputs = self.greedy(batch, stop=None)[:, : targets.shape[1]]
     is_right = np.ones(batch.target.shape, bool)
-    is_right[is_output] = (outputs == targets).reshape(-1)
+    is_right[np.asarray(batch.weight) > 0] = (outputs == targets).reshape(-1)
     return is_right, np.asarray(is_right.all(axis=1))
 
   def margins(self, batch: Batch) -> np.ndarray:
@@ -398,6 +397,13 @@ class Model:
     out = params[f"{stack}_{layer}"][f"{name}_attention"]["out"]
     out["kernel"] = jnp.asarray(out["kernel"]).at[head].set(0.0)  # [H, K, D]
     return dataclasses.replace(self, params=params)
+
+
+def scored(batch: Batch, values: Array) -> np.ndarray:
+  """Returns the values [B, O] of the scored rows alone, of which all examples
+  have equally many."""
+  is_output = np.asarray(batch.weight) > 0
+  return np.asarray(values)[is_output].reshape(len(is_output), -1)
 
 
 def attention_bytes(experiment: Experiment, width: Any, sparse: bool) -> int:
