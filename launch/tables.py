@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parse(sys.argv[1:] if argv is None else argv)
     root = args.root.resolve()
     if args.check:
-      chosen = [run for run, _ in select(args.tables, args.size).values()]
+      chosen = select(args.tables, args.size)
       return int(not check_runs(chosen, root / "check", args.results))
     if not args.pages:
       kept = archive.read_archive(args.results / "rows")
@@ -112,16 +112,14 @@ class Job(NamedTuple):
   """A run to make."""
 
   run: Run
-  probes: dict[str, Any]  # fields of the --mode=probe that follows; {}: none
   reason: str  # why it has to be made
 
 
-def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
-  """Returns {name: (run, probes)} of all runs of some tables, and of single
-  runs.
+def select(names: list[str], size: str) -> list[Run]:
+  """Returns all runs of some tables, and single runs, each once.
 
-  The probes are those of a table that has the run: of one in `names` or, if the
-  run itself is named, of any; {} if none has probes.
+  A run has the probes of a table that has it: of one in `names` or, if the run
+  itself is named, of any; {} if none has probes.
   """
   tables, selection = DATA["tables"], {}
   runs_by_table = {table: runs.runs_of(table, size) for table in tables}
@@ -134,28 +132,28 @@ def select(names: list[str], size: str) -> dict[str, tuple[Run, dict]]:
       + (f"; or a run, like {near}" if near else ""),
     )
     for table, table_runs in runs_by_table.items():
-      probes = runs.probes_of(table)
       for run in table_runs.values():
-        if name in (table, run.name) and (run.name not in selection or probes):
-          selection[run.name] = run, probes
-  return selection
+        is_first = run.name not in selection
+        if name in (table, run.name) and (is_first or run.probes):
+          selection[run.name] = run
+  return [*selection.values()]
 
 
 def jobs_of(names: list[str], size: str, kept: Archive) -> list[Job]:
   """Returns the jobs that are left of some tables and single runs: those that
   are not archived, were trained with another config, or lack their probes."""
   jobs = []
-  for name, (run, probes) in select(names, size).items():
-    old = kept.get(name)
+  for run in select(names, size):
+    old = kept.get(run.name)
     if old is None:
       reason = "has no rows"
     elif archive.NATURAL_IN_TESTS in {row["width"] for row in old.rows}:
       reason = "natural width in its tests alone"
-    elif probes and not any(map(archive.is_probe, old.rows)):
+    elif run.probes and not any(map(archive.is_probe, old.rows)):
       reason = "has no probes"
     else:
       reason = runs.config_changes(run, old.header["config"])
-    jobs += [Job(run, probes, reason)] if reason else []
+    jobs += [Job(run, reason)] if reason else []
   return jobs
 
 
@@ -184,12 +182,12 @@ def make(
   failures, made_here = [], current_origin()
   if parallel > 1:  # each takes no more of a device's memory than it needs
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-  made = {root / job.run.name: job for job in jobs}
-  todo = [(path, x.run.commands(path, x.probes)) for path, x in made.items()]
+  made = {root / job.run.name: job.run for job in jobs}
+  todo = [(path, run.commands(path)) for path, run in made.items()]
   slots = [("", "")] * parallel
   with contextlib.closing(sweep.run_jobs(todo, slots, REPOSITORY)) as ended:
     for number, (workdir, code, seconds) in enumerate(ended, 1):
-      run = made[workdir].run
+      run = made[workdir]
       if code:
         failures.append(run.name)
       else:
@@ -273,7 +271,7 @@ def check_runs(
     header, old_rows = kept[name]
     if changes := runs.config_changes(run, header["config"]):
       print(f"{name}: the config has changed since: {changes}", flush=True)
-    job = workdir, run.commands(workdir)
+    job = workdir, run._replace(probes={}).commands(workdir)
     ((_, code, _),) = sweep.run_jobs([job], folder=REPOSITORY)
     check(code == 0, f"{name} failed; its workdir is {workdir}")
     rows = records.read_results(workdir / "results.jsonl")

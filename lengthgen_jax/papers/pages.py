@@ -118,7 +118,7 @@ def page(name: str, size: str, kept: Archive, results: pathlib.Path) -> str:
     commands=[
       shlex.join(["lengthgen", *arguments])
       for run in names.values()
-      for arguments in run.commands(probes=runs.probes_of(name))
+      for arguments in run.commands()
     ],
     made=made(names, kept),
   )

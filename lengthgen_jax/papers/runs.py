@@ -35,16 +35,12 @@ class Run(NamedTuple):
   mode: str  # "train" or "abc"
   fields: dict[str, Any]  # config overrides
   size: str  # one of SIZES
-  certify: bool = False  # whether a second command certifies what is trained
+  certify: bool  # whether a second command certifies what is trained
+  probes: dict[str, Any]  # fields of the --mode=probe at the end; {}: none
 
-  def commands(
-    self,
-    workdir: pathlib.Path | str = "",
-    probes: dict[str, Any] | None = None,
-  ) -> list[list[str]]:
+  def commands(self, workdir: pathlib.Path | str = "") -> list[list[str]]:
     """Returns the arguments of `lengthgen` in each command of the run, by
-    default in runs/tables/SIZE/NAME; fields in `probes` make one of
-    --mode=probe."""
+    default in runs/tables/SIZE/NAME."""
     workdir = workdir or f"runs/tables/{self.size}/{self.name}"
     workdir_flag = f"--workdir={workdir}"
     mode = [] if self.mode == "train" else [f"--mode={self.mode}"]
@@ -52,8 +48,8 @@ class Run(NamedTuple):
     commands = [[*arguments, *flags(self.fields)]]
     if self.certify:
       commands.append(["--mode=certify", workdir_flag])
-    if probes:
-      commands.append(["--mode=probe", workdir_flag, *flags(probes)])
+    if self.probes:
+      commands.append(["--mode=probe", workdir_flag, *flags(self.probes)])
     return commands
 
 
@@ -73,11 +69,6 @@ def flags(fields: dict[str, Any]) -> list[str]:
   return [flag(name, value) for name, value in fields.items()]
 
 
-def probes_of(table: str) -> dict[str, Any]:
-  """Returns the fields of the probes of a table's runs, {} for none."""
-  return _with_tuples(DATA["tables"][table].get("probes", {}))
-
-
 def rows_of(table: str, size: str) -> list[Row]:
   """Returns the rows of a table at a size, [] if it does not exist there."""
   data, rows = DATA["tables"][table], []
@@ -88,7 +79,8 @@ def rows_of(table: str, size: str) -> list[Row]:
     if size not in options.get("sizes", SIZES):
       continue
     seeds = data.get("seeds", (0, 1, 2)) if size == "cpu" else (0,)
-    run = _run(config, options.get("set", {}), size, seeds)
+    fields, probes = options.get("set", {}), data.get("probes", {})
+    run = _run(config, fields, size, seeds, probes)
     stages = [options.get("stage", "train")]
     if run.mode == "abc" and "stage" not in options:
       stages = data.get("stages", STAGES)
@@ -105,7 +97,7 @@ def rows_of(table: str, size: str) -> list[Row]:
   return rows
 
 
-def _run(config: str, fields: dict, size: str, seeds: Any) -> Run:
+def _run(config: str, fields: dict, size: str, seeds: Any, probes: dict) -> Run:
   """Returns the run of a preset with overrides, and with the tests that
   tables.toml has for its name."""
   file, _, preset = config.partition(":")
@@ -128,6 +120,7 @@ def _run(config: str, fields: dict, size: str, seeds: Any) -> Run:
     _with_tuples({"seeds": tuple(seeds)} | fields | tests),
     size,
     certify,
+    _with_tuples(probes),
   )
 
 
