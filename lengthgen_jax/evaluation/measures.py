@@ -107,7 +107,8 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
   lengths = [min(model.experiment.train_length, spec.length)]
   while lengths[-1] < spec.length:
     lengths.append(min(2 * lengths[-1], spec.length))
-  longest = longest_before_failure(holds, lengths, list(tried))
+  # What is known costs nothing, and a failure keeps longer ones from a test.
+  longest = longest_before_failure(holds, sorted({*lengths, *tried}))
   row = value_row("frontier", longest, spec.samples)
   counts = [[length, *map(int, tried[length])] for length in sorted(tried)]
   return row | {"bound": spec.length, "tried": counts}
@@ -130,9 +131,7 @@ def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
 
 
 def longest_before_failure(
-  holds: Callable[[int], bool],
-  lengths: Sequence[int],
-  known: Iterable[int] = (),
+  holds: Callable[[int], bool], lengths: Sequence[int]
 ) -> int:
   """Returns the greatest length at which a condition holds, of those below the
   least one at which it fails; 0 if it fails at the shortest one, 1.
@@ -143,16 +142,13 @@ def longest_before_failure(
   Args:
     holds: returns whether the condition holds at a length.
     lengths: the lengths that are tried first, ascending.
-    known: lengths at which `holds` has its result already. A failure at one of
-      them keeps longer `lengths` from being tried.
   """
-  results = {length: holds(length) for length in known}
+  success, failure = 0, lengths[-1] + 1
   for length in lengths:
-    if all(results[shorter] for shorter in results if shorter < length):
-      results[length] = holds(length)
-  failures = [length for length in results if not results[length]]
-  failure = min(failures, default=lengths[-1] + 1)
-  success = max([n for n in results if n < failure], default=0)
+    if not holds(length):
+      failure = length
+      break
+    success = length
   while failure - success > 1:
     middle = (success + failure) // 2
     if holds(middle):
