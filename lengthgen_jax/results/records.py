@@ -161,21 +161,17 @@ def write_text(path: str | pathlib.Path, text: str) -> None:
 
 
 def append(path: str | pathlib.Path, rows: list[dict]) -> None:
-  """Adds objects at the end of a JSON-lines file, which may be missing."""
-  if not hosts.is_primary():
-    return
-  with open(path, "ab+") as file:
-    file.seek(max(file.tell() - 1, 0))
-    is_torn = file.read() not in (b"", b"\n")
-  if is_torn:  # an earlier call was cut off within a line
-    write(path, read(path))
-  with open(path, "a", encoding="utf-8") as file:
-    file.write("".join(json.dumps(row) + "\n" for row in rows))
+  """Adds objects at the end of a JSON-lines file, which may be missing; its
+  last line is whole, as `drop_after` leaves it."""
+  if hosts.is_primary():
+    with open(path, "a", encoding="utf-8") as file:
+      file.write("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def drop_after(path: str | pathlib.Path, steps: dict[int, int]) -> None:
   """Removes from a log of training the rows that a resumed run will write
-  again: those of each seed after the step of its checkpoint."""
+  again, those of each seed after the step of its checkpoint, and a last line
+  that was cut off."""
   if pathlib.Path(path).exists():
     write(
       path, [row for row in read(path) if row["step"] <= steps[row["seed"]]]
