@@ -1,7 +1,6 @@
 """This module decodes greedily with a cache of keys and values, for models of
-both families."""
+both families; trained.py compiles it."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,7 +14,6 @@ from lengthgen_jax.models.transformer import empty_cache
 from lengthgen_jax.tasks.packing import Batch
 
 
-@partial(jax.jit, static_argnums=(0, 5))
 def greedy(
   experiment: Experiment,
   params: dict,
@@ -143,7 +141,6 @@ def select_rows(batch: Batch, start: jax.Array | int, size: int) -> Batch:
 BLOCK = 256  # rows whose biases are computed together
 
 
-@partial(jax.jit, static_argnums=(0, 5, 6))
 def stream(
   experiment: Experiment,
   params: dict,

@@ -365,7 +365,8 @@ class Model:
 
   def observe(self, batch: Batch) -> tuple[jax.Array, dict]:
     """Returns teacher-forced logits [B, T, V] and activations."""
-    return _observe(self.experiment, self.params, self.scaffold, batch)
+    head = self.experiment.task.name
+    return _apply(self.experiment, self.params, self.scaffold, batch, head)
 
   def attention(self, text: str) -> tuple[Batch, list[dict[str, np.ndarray]]]:
     """Returns the batch of one input text (`text_batch`), and its attention
@@ -434,12 +435,7 @@ def _check_text(text: Any, task: Task) -> None:
     raise ValueError(f"{text!r}: inputs are strings, like {task.usage!r}")
 
 
-@partial(jax.jit, static_argnums=0)
-def _observe(
-  experiment: Experiment, params: dict, scaffold: dict, batch: Batch
-):
-  """Computes `Model.observe`."""
-  return experiment.apply(params, scaffold, batch, experiment.task.name)
+_apply = jax.jit(Experiment.apply, static_argnums=(0, 4))
 
 
 @partial(jax.jit, static_argnums=0)
