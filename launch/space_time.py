@@ -9,7 +9,6 @@ says how many cells are wrong.
 
 import pathlib
 import sys
-import time
 
 import numpy as np
 
@@ -49,18 +48,13 @@ def main() -> None:
 
 
 def draw(model, inputs: list[str], path: pathlib.Path) -> None:
-  grids = []
-  for text in inputs:
-    start = time.perf_counter()
-    cells, wrong = grid(model, text)
-    seconds = time.perf_counter() - start
-    rows, columns = cells.shape
-    print(f"{rows} rows of {columns} cells: {wrong} wrong, {seconds:.0f} s")
-    grids.append(cells)
-  figure, axes = panels(len(grids), 9 / len(grids), 5)
+  figure, axes = panels(len(inputs), 9 / len(inputs), 5)
   names = model.experiment.task.cells
   style = {"cmap": "cividis_r", "interpolation": "nearest"}
-  for axis, cells in zip(axes, grids, strict=True):
+  for axis, text in zip(axes, inputs, strict=True):
+    cells, wrong = grid(model, text)
+    rows, columns = cells.shape
+    print(f"{rows} rows of {columns} cells: {wrong} wrong", flush=True)
     axis.imshow(cells, vmin=0, vmax=len(names) - 1, **style)
     axis.set(xlabel="cell", ylabel="row")
     axis.locator_params(axis="x", integer=True)
