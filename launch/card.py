@@ -15,11 +15,11 @@ It runs these in turn, the most valuable first, until the minutes are over:
                hint, with the successor hint and with a temperature; addition
                with ABC, vanilla, and with ABS; sorting in ASEntmax's protocol
 
-Training that is cut off is saved, and the same command continues it. Rows of
-finished runs are archived in --results, as by launch/tables.py; archived runs
-are repeated only if their config has changed or rows of their table's probes
-are missing. An estimate of the FLOPs of each run that is left, in ABC of its
-first stage, is printed first, or alone with --plan.
+Workdirs are in runs/card. Training that is cut off is saved, and the same
+command continues it. Rows of finished runs are archived in docs/results, as by
+launch/tables.py; archived runs are repeated only if their config has changed or
+rows of their table's probes are missing. An estimate of the FLOPs of each run
+that is left, in ABC of its first stage, is printed first, or alone with --plan.
 """
 
 import argparse
@@ -57,6 +57,7 @@ from lengthgen_jax.training.loop import (  # noqa: E402
   train_step,
 )
 
+ROOT = REPOSITORY / "runs" / "card"  # of the workdirs
 # Runs of launch/tables.py --size=paper, the most valuable first.
 RUNS = (
   "sort-none-paper",
@@ -89,16 +90,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
   )
   add = parser.add_argument
   add("--minutes", type=float, default=60.0, help="default 60")
-  root, results = pathlib.Path("runs", "card"), tables.RESULTS
-  add("--root", type=pathlib.Path, default=root, help="of the workdirs")
-  add("--results", type=pathlib.Path, default=results)
   add("--parallel", type=int, default=1, metavar="N", help="runs at a time")
   add("--plan", action="store_true", help="only print the estimates")
   add("--numerics", action="store_true", help="only compare training steps")
-  args = parser.parse_args(argv)
-  # Commands run in the repository's folder, whatever the current one is.
-  args.root = args.root.resolve()
-  return args
+  return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -117,16 +112,16 @@ def main(argv: list[str] | None = None) -> int:
       return compare()
     # This process only traces, for estimates; the device is for others.
     jax.config.update("jax_platforms", "cpu")
-    kept = archive.read_archive(args.results / "rows")
+    kept = archive.read_archive(tables.RESULTS / "rows")
     jobs = tables.jobs_of([*RUNS], "paper", kept)
     print(estimate_table([job.run for job in jobs]), flush=True)
     if args.plan:
       return 0
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, 60.0 * args.minutes)
-    exit_code = check_numerics(args.root)
-    bench(args.root)
-    tables.make(jobs, args.root / "tables", args.results, args.parallel)
+    exit_code = check_numerics(ROOT)
+    bench(ROOT)
+    tables.make(jobs, ROOT / "tables", tables.RESULTS, args.parallel)
     return exit_code
   except UsageError as error:
     print(f"card: {error}", file=sys.stderr)
