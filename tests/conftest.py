@@ -53,17 +53,19 @@ plt.rcParams.update({"savefig.dpi": 40, "savefig.bbox": None})
 # The files that take longest, the longest first, so that with several workers
 # none of them is left over for the end.
 LONGEST = (
-  "golden",
   "abc",
-  "evaluation",
   "checker",
+  "golden",
   "papers",
-  "tasks",
-  "mesh",
-  "test_sets",
+  "evaluation",
+  "stream",
+  "search",
   "register",
+  "resume",
+  "mesh",
   "pretrained",
   "hosts",
+  "multiply_long",
 )
 
 
