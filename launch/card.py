@@ -226,8 +226,8 @@ def check_numerics(root: pathlib.Path) -> int:
 
   After the table of `compare`, the main job is run on this device, in `root`,
   and its certificate is made there and then again on the CPU, from the same
-  parameters. All of it runs in other processes, so that this one does not
-  occupy the device.
+  parameters; the CPU's stays. All of it runs in other processes, so that this
+  one does not occupy the device.
   """
   words = [sys.executable, __file__, "--numerics"]
   code = subprocess.run(words, cwd=REPOSITORY, check=False).returncode
@@ -238,9 +238,10 @@ def check_numerics(root: pathlib.Path) -> int:
     path.unlink(missing_ok=True)  # a certificate that holds is not made again
     failed = lengthgen([*arguments, f"--workdir={path.parent}"], **environment)
     check(not failed, f"the main job failed: {arguments[-1]}")
-    certificates = json.loads(path.read_text(encoding="utf-8"))
-    margins.append(certificates["0"]["margin"])
-    check(margins[-1] is not None, f"{path}: no margin of seed 0")
+    check(path.exists(), "the main job has no certificate")
+    certificate = json.loads(path.read_text(encoding="utf-8"))["0"]
+    check(certificate["margin"] is not None, f"{path}: no margin of seed 0")
+    margins.append(certificate["margin"])
   print(
     f"margin on this device {margins[0]:.6f}, on the CPU {margins[1]:.6f}",
     flush=True,

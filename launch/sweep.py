@@ -12,9 +12,10 @@ methods of the ABS paper on two of its tasks:
     --config=configs/arithmetic.py:{successor,addition}\\
 ,{vanilla,window_cpi} -- '--config.seeds=(0,1,2)'
 
-Every point of the grid has a workdir below --root. A point that succeeded is
-not run again, and an interrupted one resumes, so the same command continues
-after a stop. Points run one after the other, or several at the same time:
+Every point of the grid has a workdir below --root, with a name like
+FILE-PRESET-field=value. A point that succeeded is not run again, and an
+interrupted one resumes, so the same command continues after a stop. Points run
+one after the other, or several at the same time:
 
   --devices=cuda:0,cuda:1  one on each device; cpu:N is a core, tpu:N a chip
   --hosts=first,second     one on each host, reached by ssh; the hosts must see
@@ -80,7 +81,7 @@ def main() -> None:
   for workdir, arguments in jobs(args):
     done, text = workdir / DONE, shlex.join(arguments)
     # A file that was cut off is another text.
-    if done.exists() and done.read_text(encoding="utf-8") == text:
+    if done.exists() and done.read_bytes() == text.encode():
       print(f"== {workdir} is done", flush=True)
     else:
       pending[workdir] = arguments

@@ -9,15 +9,16 @@
 
 A name is that of a table or of a single run of this --size. Each run has a
 workdir below --root. A run that was interrupted resumes when the same command
-is given again.
-The rows of finished runs are archived in --results, one file for each run, and
-archived runs are not repeated unless their config has changed or their probes
-are missing. At the end, or at once with --pages, the result pages are written
-from the archive, and with the default --results also README.md's tables.
+is given again. The rows of finished runs are archived in --results, one file
+for each run, and archived runs are not repeated unless their config has changed
+or their probes are missing. At the end, or at once with --pages, the result
+pages are written from the archive, and with the default --results also
+README.md's tables.
 --size=paper is for an accelerator. With --parallel=N, N runs are made at the
 same time, and each writes to log.txt in its workdir.
 
---check repeats archived runs and compares their rows. Rows must be equal to the
+--check repeats archived runs, of a table all, one after the other, and compares
+their rows. Rows must be equal to the
 last bit if the machine and the versions of libraries are the same and
 lengthgen_jax/ and configs/ have not changed since the archived commit; else the
 exact match of each seed must lie among those of the archived seeds.
@@ -73,6 +74,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
   check(args.parallel > 0, f"--parallel={args.parallel}: must be positive")
   check(args.tables or args.pages, f"name a table: {names}")
   check(not (args.tables and args.pages), "--pages takes no tables")
+  check(not args.check or args.parallel == 1, "--check takes no --parallel")
   return args
 
 

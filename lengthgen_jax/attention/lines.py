@@ -124,10 +124,9 @@ class SiteLines(NamedTuple):
     that each line has in each row, both [N or 1, B or 1, H, T, K].
 
     A line has at most one key in a row. The bias is -inf where there is none,
-    and on all but one of the lines that have the same key in a row. Of a
-    transparent head, which attends to all keys, only those on its lines are
-    returned. The keys of a segment must be consecutive, those of a grid in
-    row-major order, and segments numbered below MAX_SEGMENTS.
+    and on all but one of the lines that have the same key in a row. The keys
+    of a segment must be consecutive, those of a grid in row-major order, and
+    segments numbered below MAX_SEGMENTS.
     """
     index, is_open = _keys_on_lines(
       Lines(*map(jnp.asarray, self.lines)), rows, keys

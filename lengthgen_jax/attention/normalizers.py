@@ -87,7 +87,7 @@ def entmax(logits: jax.Array, alpha: float) -> jax.Array:
   x = scaled - jnp.maximum(scaled.max(axis=-1, keepdims=True), LOWEST)
   q = 1.0 / (alpha - 1.0)
   row_sum = lambda x: x.sum(axis=-1, keepdims=True)
-  # The threshold is where the norm of order q of [x - τ]_+ is one. The
+  # The threshold is where the norm of order q >= 1 of [x - τ]_+ is one. The
   # norm is convex and nearly linear in τ, so that Newton's method converges
   # from the left, in fewer passes than bisection and without a sort.
   # After the shift the greatest logit is 0 and its weight is in [1 / S, 1], so
@@ -119,8 +119,7 @@ def _entmax_jvp(alpha, primals, tangents):
 
 
 def _power(x: jax.Array, exponent: float) -> jax.Array:
-  """Returns x^exponent for x and exponent >= 0, and 0 at x = 0 whatever the
-  exponent."""
+  """Returns x^exponent for x and exponent >= 0, where 0^0 is 0."""
   if exponent == 0.0:
     return (x > 0.0).astype(x.dtype)
   # sqrt and integer powers are faster than a general power.

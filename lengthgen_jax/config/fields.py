@@ -54,9 +54,9 @@ RETRAIN = {
 }
 # The fields of these sections that calibration decides.
 CALIBRATED = ("bias.kind", "bias.file")
-# What a field, or else any field of a section, needs to change anything: a
-# value of another field, one among its values, or that what it names has an
-# attribute.
+# What a field, or else any field of a section, needs to change anything: that
+# another field has a value (=), has another one (!=), has it among its values
+# (with), or names what has an attribute (has).
 NEEDS = {
   "mixing": "hints != ()",
   "temperature": "temperature.kind != none",

@@ -87,8 +87,7 @@ class Search:
       if wrong and not exhaustive and nodes != last:
         break
       last, kept = nodes, fails + thin
-      with np.errstate(all="ignore"):
-        chunks = [*checker.evaluate(self.checked, nodes, codes, False)]
+      chunks = [*checker.evaluate(self.checked, nodes, codes, False)]
       for codes, _, differences, _ in chunks:
         margins = np.nan_to_num(differences.min(axis=1), nan=-np.inf)
         contexts, smallest = contexts + len(codes), min(smallest, margins.min())
@@ -207,7 +206,7 @@ class Search:
   ) -> list[Input | None]:
     """Returns an input for each of U contexts of a receptive field, or None if
     none is found: among the shortest ones, or with `as_in_training` of any
-    length up to that of training."""
+    length up to that of training (of grids a random one, else a short one)."""
     inputs: list[Input | None] = [None] * len(codes)
     rows = [
       row[:2]
@@ -229,7 +228,8 @@ class Search:
           inputs[i] = x
     todo = [i for i, x in enumerate(inputs) if x is None]
     if as_in_training and self.checked.task.is_grid and todo:
-      # Contexts that no random grid has may be those of a short one.
+      # A context that no random grid has may be that of a short one, which is
+      # trained on at the widths that have no more rows.
       longest = np.max(self.model.experiment.data[0].widths, axis=0)
       for i, x in zip(todo, self.draw(nodes, codes[todo], rng), strict=True):
         if x and (x.lengths <= longest).all():

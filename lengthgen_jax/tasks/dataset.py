@@ -325,7 +325,8 @@ class Dataset:
   ) -> Batch:
     """Returns a batch of the data set's only bucket in which counterexamples of
     a seed take the place of the first examples; at natural widths they are
-    those of this width, and if there are none the batch stays as it is."""
+    those of this width, in grids those with at least as many rows, and if there
+    are none the batch stays as it is."""
     seeds, texts = zip(*self.counterexamples, strict=True)
     width, bound = self._width(width_index), self.bound(0)
     items, lengths = map(
@@ -334,7 +335,8 @@ class Dataset:
     allowed = jnp.array(seeds) == seed
     if self.natural:
       allowed &= lengths.max(axis=1) == width - self.task.slack
-    elif self.task.axes > 1:  # rows beyond the width are left out
+    elif self.task.axes > 1:
+      # Rows beyond the width are left out; missing ones would be padding.
       allowed &= lengths[:, 1] >= width[1]
       if self.task.operand_in == "own":  # its rows are laid out by their size
         allowed &= lengths[:, 0] == width[0]

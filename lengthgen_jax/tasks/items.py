@@ -82,7 +82,7 @@ class ItemTask(Task):
     names = text.split() if self.separator else list("".join(text.split()))
     expect(names, f"empty line; {expected}")
     # A number may have leading zeros.
-    names = [name.lstrip("0") or name for name in names]
+    names = [x if x in ids else x.lstrip("0") or x for x in names]
     for name in names:
       expect(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
     return np.array([[ids[name] for name in names]], np.int32), [len(names)]
