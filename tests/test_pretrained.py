@@ -24,6 +24,7 @@ QUESTIONS = {
   "turing": ("0 0 A0 0*6", "C1 0 1 1 (not halted)"),
   "multiply_long": ("99999*9999", "999890001"),
   "sort": ("5 3 9 3", "3 3 5 9"),
+  "insertion_sort": ("5 3 32 3 1*4", "1 3 3 5"),
 }
 
 
