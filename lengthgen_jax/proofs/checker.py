@@ -73,11 +73,12 @@ WHOLE, ANY = -2, -1  # as a key segment, all keys; as a row segment, all rows
 PROJECTIONS = "query", "key", "value"
 MAX_CLASSES = 10**5  # of the rows of a model
 MAX_ROWS = 10**3  # of a grid, until they are far from the first
-CHUNK_SIZE = 1 << 10  # contexts that are evaluated at once
+CHUNK_SIZE = 1 << 11  # contexts that are evaluated at once
 BATCH_SIZE = 1 << 14  # contexts whose states below the last are kept
 # A bound above this share of a margin is computed again, more tightly.
 SMALL_SHARE = 0.5
 THREADS = concurrent.futures.ThreadPoolExecutor(2)
+NUM_WAITING = 32  # batches that the threads are given at once
 # Unit roundoff of float32; 2^-20 of it covers the float64 roundings of bounds.
 UNIT = 2.0**-24 * (1 + 2.0**-20)
 # The error of exp and rsqrt in units in the last place, and more than underflow
@@ -1141,10 +1142,11 @@ class Model:
   def dense_weights(self, path):
     """Returns a dense layer's kernel [I, G, O] of I inputs and G groups of O
     outputs (the heads, else one), its bias [G, O], bounds [G] on the spectral
-    norms of the groups' kernels, and sizes [G, O]: |bias| + |bias of the layer
-    normalization| · |kernel|. A query's are scaled by K^-0.5. The scale and the
-    bias of a layer normalization are taken as part of the layers that read
-    it."""
+    norms of the groups' kernels, and what its rounding grows with, float32 [I +
+    2, G · O]: a row for each |input|, one for the error of the inputs, and one
+    for the bias and the bias of the layer normalization. A query's are scaled
+    by K^-0.5. The scale and the bias of a layer normalization are taken as part
+    of the layers that read it."""
     kernel, bias = (self.params[f"{path}/{x}"] for x in ("kernel", "bias"))
     if path.endswith("out"):  # the heads are inputs
       kernel = kernel.reshape(-1, kernel.shape[-1])
@@ -1166,22 +1168,21 @@ class Model:
       root = kernel.shape[-1] ** 0.5
       kernel, bias, size = kernel / root, bias / root, size / root
     norms = np.linalg.norm(np.moveaxis(kernel, 1, 0), 2, axis=(1, 2))
-    return kernel, bias, norms * NORM_SLACK, size
+    # A thousandth more covers what is computed of it in float32.
+    flat = kernel.reshape(len(kernel), -1)
+    rounding = [np.abs(flat), l2(flat.T)[None], size.reshape(1, -1)]
+    # Further roundings: bias 1, the norm's scale and bias 2, query's scale 2.
+    rounding = 1.001 * gamma(len(flat) + 6) * np.concatenate(rounding)
+    rounding[-1] += 1.001 * TINY
+    return kernel, bias, norms * NORM_SLACK, rounding.astype(np.float32)
 
   def dense(self, path, x, e):
-    """Returns outputs [U, G, O] of a dense layer, and bounds [U, G, O] on its
-    own rounding, without what it does to the error e of its inputs."""
-    kernel, bias, _, size = self.dense_weights(path)
-    flat = kernel.reshape(len(kernel), -1)
-    y = (x @ flat).reshape(-1, *bias.shape) + bias
-    # In float32, whose own error is far below one part in a thousand.
-    products = 1.001 * (
-      np.abs(x).astype(np.float32) @ np.abs(flat).astype(np.float32)
-    )
-    products = products + np.float64(e[:, None] * l2(flat.T))
-    size = products.reshape(-1, *bias.shape) + size
-    # Further roundings: bias 1, the norm's scale and bias 2, query's scale 2.
-    return y, gamma(len(flat) + 6) * size + TINY
+    """Returns outputs [U, G, O] of a dense layer, and float32 bounds [U, G, O]
+    on its own rounding, without what it does to the error e of its inputs."""
+    kernel, bias, _, rounding = self.dense_weights(path)
+    y = (x @ kernel.reshape(len(kernel), -1)).reshape(-1, *bias.shape) + bias
+    inputs = np.column_stack([np.abs(x), e, np.ones(len(x))])
+    return y, (inputs.astype(np.float32) @ rounding).reshape(y.shape)
 
   def project(self, path, x, e):
     """Returns outputs [U, G, O] of a dense layer, and the error [U, G] of each
@@ -1283,33 +1284,34 @@ class Model:
   def mlp(self, path, x, e, is_tight):
     """Returns the output of an MLP, and its error."""
     wi, _, wi_norm, _ = self.dense_weights(f"{path}/wi")
-    wo, bo, wo_norm, bo_size = self.dense_weights(f"{path}/wo")
+    wo, bo, wo_norm, _ = self.dense_weights(f"{path}/wo")
     wi, wo, wi_norms = wi[:, 0], wo[:, 0], l2(wi[:, 0].T)
-    norms_product = wi_norms * l2(wo)
+    norms_product = np.float32(1.001 * wi_norms * l2(wo))
     hidden, rounding = (y[:, 0] for y in self.dense(f"{path}/wi", x, e))
     hidden_error = wi_norms * e[:, None] + rounding
-    sign_unknown = np.abs(hidden) <= hidden_error
-    active = hidden >= -hidden_error  # or may be
-    slope_midpoint = active - 0.5 * sign_unknown  # relu's slope: 1, 0 or 0.5
+    sign_unknown = np.float32(np.abs(hidden) <= hidden_error)
+    active = np.float32(hidden >= -hidden_error)  # or may be
+    slopes = active - np.float32(0.5) * sign_unknown  # relu's: 1, 0 or 0.5
     # The spectral norms of the Jacobians, or their Frobenius norms, which are
     # larger and follow from the inner products of the units' kernels.
     if is_tight:
-      norms = [np.linalg.norm((wi * d) @ wo, 2) for d in slope_midpoint]
+      norms = [np.linalg.norm((wi * slope) @ wo, 2) for slope in slopes]
     else:  # in float32, whose own error is `extra`
       products = self.kernel_products(path)
-      slopes = slope_midpoint.astype(np.float32)
-      squares = np.einsum("uh,uh->u", slopes @ products, slopes).astype(float)
-      extra = gamma(2 * len(wo) + 8) * (slope_midpoint @ norms_product) ** 2
-      norms = np.sqrt(np.maximum(squares, 0) + extra)
-    # 1e-6 > 2^-20 covers float64: at most 2^13 roundings of 2^-53 in a square,
-    # as each layer has fewer than 2^11 inputs.
-    radius = (0.5 * sign_unknown + 1e-6) @ norms_product
+      squares = np.einsum("uh,uh->u", slopes @ products, slopes)
+      extra = gamma(2 * len(wo) + 8) * (slopes @ norms_product) ** 2
+      norms = np.sqrt(np.maximum(squares, 0.0) + extra)
+    # 1e-6 > 2^-20 covers six roundings to float32, and of those to float64 at
+    # most 2^13 in a square, as each layer has fewer than 2^11 inputs.
+    radius = 0.5 * (sign_unknown @ norms_product) + 1e-6 * norms_product.sum()
     hidden = np.maximum(hidden, 0)
     size = l2(hidden + hidden_error * active)[:, None] * l2(wo.T) * NORM_SLACK
-    size = size + bo_size  # an inner product is at most the product of norms
+    size += np.abs(bo)  # an inner product is at most the product of norms
     norm = np.minimum(wi_norm * wo_norm, norms + radius)
     error = norm * e + wo_norm * l2(rounding * active)
-    error += gamma(active.sum(axis=1) + 3) * l2(size)  # zeros add nothing
+    error += gamma(active.sum(axis=1, dtype=float) + 3) * l2(
+      size
+    )  # zeros add nothing
     return hidden @ wo + bo, error + TINY
 
   def block(self, layer, x, e, heads, keys, is_tight):
@@ -1357,7 +1359,6 @@ def evaluate(model, nodes, codes, is_tight):
 
   key_value_of = functools.cache(lambda k, *x: model.key_value(*x, *hidden[k]))
 
-  @np.errstate(all="ignore")  # an infinite bound proves nothing
   def compute(i, start):  # (x, e) for a chunk of node i's choices
     node, chunk = nodes[i], choices[i][start : start + CHUNK_SIZE]
     if isinstance(node, Leaf):
@@ -1373,17 +1374,14 @@ def evaluate(model, nodes, codes, is_tight):
     x, e = (x[positions[node.residual]] for x in hidden[node.residual])
     return model.block(node.layer, x, e, dict(node.heads), keys, is_tight)
 
-  @np.errstate(all="ignore")
-  def check(start):
-    chunk = codes[start : start + CHUNK_SIZE]
-    target = chunk // radix ** len(nodes[root].variables)
-    return chunk, target, *model.margins(*compute(root, start), target)
-
   for i in range(root):
     starts = range(0, len(choices[i]), CHUNK_SIZE)
-    chunks = THREADS.map(functools.partial(compute, i), starts)
+    chunks = [compute(i, start) for start in starts]
     hidden.append([np.concatenate(x) for x in zip(*chunks, strict=True)])
-  yield from THREADS.map(check, range(0, len(codes), CHUNK_SIZE))
+  for start in range(0, len(codes), CHUNK_SIZE):
+    chunk = codes[start : start + CHUNK_SIZE]
+    target = chunk // radix ** len(nodes[root].variables)
+    yield chunk, target, *model.margins(*compute(root, start), target)
 
 
 # 6. The verdict.
@@ -1457,35 +1455,49 @@ def check_contexts(model, limit, progress):
     nodes: [*dict.fromkeys(plan for *_, plans in rows for plan in plans)]
     for nodes, rows in fields.items()
   }
+  batches = lambda: (
+    (nodes, codes)
+    for nodes, plans in plans_of.items()
+    for codes in contexts.batches(plans)
+  )
   total = 0
-  for plans in plans_of.values():
-    for codes in contexts.batches(plans):
-      total += len(codes)
-      require(total <= limit, f"there are more than {limit:,} contexts")
-  for nodes, plans in plans_of.items():
-    for codes in contexts.batches(plans):
-      figures["contexts"] += len(codes)
-      for is_tight in (False, True):
-        unproved, share = [codes[:0]], 1 if is_tight else SMALL_SHARE
-        for chunk, _, margins, bounds in evaluate(
-          model, nodes, codes, is_tight
-        ):
-          proved = (share * margins > bounds).all(axis=1)
-          if not is_tight:
-            progress(margins.min(axis=1), total)
-          figures["margin"] = min(figures["margin"], float(margins.min()))
-          largest = bounds[proved].max(initial=figures["rounding"])
-          figures["rounding"] = float(largest)
-          unproved.append(chunk[~proved])
-        codes = np.concatenate(unproved)
-      # The first context that is not proved, if there is one.
-      for code, target, *arrays in evaluate(model, nodes, codes[:1], True):
-        margin, bound = arrays[0].min(), arrays[1].max()
-        row, seen = contexts.describe(code, fields[nodes])
-        verdict = "fails" if margin <= 0 else "undecided"
-        text = f"{verdict}: rows of class {row} must say {target[0]} after"
-        text += f" {seen}: margin {margin:.3g}, rounding {bound:.2g}"
-        return figures | {"verdict": verdict, "text": text}
+  for _, codes in batches():
+    total += len(codes)
+    require(total <= limit, f"there are more than {limit:,} contexts")
+
+  @np.errstate(all="ignore")  # an infinite bound proves nothing
+  def check(batch):
+    """Returns a batch with those of its contexts alone that are not proved, all
+    its margins, and the largest bound of what is proved."""
+    nodes, codes = batch
+    margins, largest = [np.empty(0)], 0.0
+    for is_tight in (False, True):
+      unproved, share = [codes[:0]], 1 if is_tight else SMALL_SHARE
+      for chunk, _, *arrays in evaluate(model, nodes, codes, is_tight):
+        proved = (share * arrays[0] > arrays[1]).all(axis=1)
+        largest = float(arrays[1][proved].max(initial=largest))
+        unproved.append(chunk[~proved])
+        if not is_tight:
+          margins.append(arrays[0].min(axis=1))
+      codes = np.concatenate(unproved)
+    return nodes, codes, np.concatenate(margins), largest
+
+  waiting = batches()
+  groups = iter(lambda: [*itertools.islice(waiting, NUM_WAITING)], [])
+  results = itertools.chain.from_iterable(THREADS.map(check, x) for x in groups)
+  for nodes, codes, margins, largest in results:
+    progress(margins, total)
+    figures["contexts"] += len(margins)
+    figures["margin"] = float(margins.min(initial=figures["margin"]))
+    figures["rounding"] = max(figures["rounding"], largest)
+    # The first context that is not proved, if there is one.
+    for code, target, *arrays in evaluate(model, nodes, codes[:1], True):
+      margin, bound = arrays[0].min(), arrays[1].max()
+      row, seen = contexts.describe(code, fields[nodes])
+      verdict = "fails" if margin <= 0 else "undecided"
+      text = f"{verdict}: rows of class {row} must say {target[0]} after"
+      text += f" {seen}: margin {margin:.3g}, rounding {bound:.2g}"
+      return figures | {"verdict": verdict, "text": text}
   text = "proved: {contexts:,} contexts, smallest margin {margin:.4g}, rounding"
   text = (text + " at most {rounding:.2g}").format(**figures)
   text += "" if model.is_stated else ", against the transducer of the card"
