@@ -196,7 +196,6 @@ PAPER_MODEL = {
   "positions.source_anchor": "left",
   "retrain.model.num_encoder_layers": 1,
   "retrain.train.weight_decay": 0.0,
-  "retrain.train.restarts": 0,
   "eval.lengths": (6, 10, 15, 20, 60),
 }
 # The papers train for 256 epochs of 7/8 · 2^20 numbers (ABS, section 3; ABC,

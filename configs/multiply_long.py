@@ -79,7 +79,6 @@ METHODS_DECODER_ONLY = {
     # The second layer reads operands, so its MLP alone would have to combine
     # them with outputs. A third layer, whose heads are closed, adds an MLP.
     "retrain.model.num_decoder_layers": 3,
-    "retrain.train.restarts": 0,  # finetuning mends what is left
   },
 }
 

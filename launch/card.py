@@ -168,7 +168,7 @@ def estimate(run: Run) -> tuple[int, float]:
     matmul_flops(jax.make_jaxpr(partial(take_step, step_spec))(state).jaxpr)
     for step_spec in trained.experiment.step_specs
   ]
-  return spec.attempt_steps, sum(flops) / len(flops)
+  return spec.num_steps, sum(flops) / len(flops)
 
 
 def estimate_table(table_runs: list[Run]) -> str:

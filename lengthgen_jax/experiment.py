@@ -295,13 +295,12 @@ class Experiment:
 
   # The model.
 
-  def init(self, seed: jax.Array | int, attempt: jax.Array | int = 0) -> dict:
-    """Returns random initial parameters, float32 at least; each attempt to
-    train a seed has its own."""
+  def init(self, seed: jax.Array | int) -> dict:
+    """Returns a seed's random initial parameters, float32 at least."""
     # Of this batch, a single example, only the shapes matter.
     part = self.validation[0].parts[0]._replace(count=1)
     batch = self.sample(jax.random.key(0), self.task.name, part)
-    key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
+    key = jax.random.fold_in(rng.stream(seed, "init"), 0)
     (inputs, source), biases = model_inputs(batch), self.site_inputs({}, batch)
     params = self.model.init(
       key, inputs, biases.biases, source=source, counts=biases.counts

@@ -262,7 +262,6 @@ class Bias(Section):
   window: CountOrNone = 1  # w, tokens on each side
   # both, previous (the earlier rows' side alone)
   sides: Literal["both", "previous"] = "both"
-  scale: Rate = 1.0  # factor on the bias in open cells
   # bias in closed cells; at -1e5 and below it is -inf
   closed: Annotated[float, Range("must not be positive", high=0)] = -1e9
   # whether the bias takes the place of the causal mask, so that rows may see
@@ -297,10 +296,6 @@ class Train(Section):
   validation_samples: Count = 512
   # a seed stops at this validation exact match; above 1 = never
   target_exact_match: Rate = 2.0
-  # how often, at most, a seed starts again from other parameters, if it
-  # diverged or its validation exact match stayed below restart_below
-  restarts: CountOrNone = 0
-  restart_below: Fraction = 0.99
   # how a step trains several seeds; with vmap rounding depends on which seeds
   # still train, so a resumed run may differ in the last bits
   seed_axis: Literal["loop", "vmap"] = "loop"
@@ -335,9 +330,7 @@ class Calibration(Section):
   # rows that count: length (those of the operands' length), all
   rows: Literal["length", "all"] = "length"
   line: Literal["mean", "sum"] = "mean"  # strength of a line
-  # a line is kept if its strength exceeds: zscore: μ + κσ; mass (of weights):
-  # κ times that of random cells
-  rule: Literal["zscore", "mass"] = "zscore"
+  # a line is kept if its strength exceeds μ + κσ
   kappa: float = 2.0  # κ in cross-attention
   kappa_self: float = 0.87  # κ in self-attention
   # μ and σ over: all lines, distinct strengths, long lines (see min_cells)

@@ -156,7 +156,7 @@ def no_training(monkeypatch):
   def train(run, initial=None):
     states = loop.init_seeds(run.spec, run.seeds, initial=initial or ())
     with contextlib.closing(run.open_checkpoints(writes=True)) as checkpoints:
-      checkpoints.save(run.spec.attempt_steps, states)
+      checkpoints.save(run.spec.num_steps, states)
     return states
 
   monkeypatch.setattr(loop, "train", train)

@@ -244,40 +244,25 @@ def test_rows_that_are_not_used_say_nothing():
   attention = planted(line, rows, keys)
   attention[:, :, 5:] = planted(ABSOLUTE["vertical"], rows, keys)[:, :, 5:]
   used = np.arange(12) < 5
-  for rule_fields in ({}, {"rule": "mass", "threshold": 5.0}):
-    candidates, selection = absolute(
-      attention, keys, (0, 1), used, **rule_fields
-    )
-    lines = compact(candidates, [selection], "each", "closed")
-    assert_only(lines, line, outputs(30), places(tokens((A, 40))))
+  candidates, selection = absolute(attention, keys, (0, 1), used)
+  lines = compact(candidates, [selection], "each", "closed")
+  assert_only(lines, line, outputs(30), places(tokens((A, 40))))
 
 
 # How lines are measured, kept and valued.
 
 
-def of_anti_diagonal(**rule_fields):
-  """Candidates, and a Selection by attention along an anti-diagonal."""
-  keys = places(tokens((A, 12)))
-  attention = planted(ABSOLUTE["anti-diagonal"], outputs(8), keys)
-  return attention, *absolute(attention, keys, (-1, 0), **rule_fields)
-
-
-def test_mass_keeps_what_random_attention_would_not_hold():
-  attention, candidates, selection = of_anti_diagonal(
-    rule="mass", threshold=3.0
-  )
-  lines = compact(candidates, [selection], "each", "closed")
-  line = ABSOLUTE["anti-diagonal"]
-  assert_only(lines, line, outputs(30), places(tokens((A, 40))))
-  np.testing.assert_allclose(
-    selection.score.max(), 0.9 / attention.mean(), rtol=1e-4
-  )
-
-
 def test_released_statistics_differ_only_as_described():
   """Sums instead of means, over distinct non-zero lines, nothing subtracted."""
-  *_, selection = of_anti_diagonal(
-    line="sum", statistics="distinct", maximum="none"
+  keys = places(tokens((A, 12)))
+  attention = planted(ABSOLUTE["anti-diagonal"], outputs(8), keys)
+  _, selection = absolute(
+    attention,
+    keys,
+    (-1, 0),
+    line="sum",
+    statistics="distinct",
+    maximum="none",
   )
   np.testing.assert_allclose(
     selection.value[selection.keep], [0.9 * 8], rtol=1e-5

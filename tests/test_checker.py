@@ -408,7 +408,6 @@ REFUSED = {
   "hints": setting(hints=["carry"]),
   "another normalizer": setting("attention", normalizer="entmax"),
   "no position is named": lambda _, config: config["positions"].pop("kind"),
-  "a factor on the bias": setting("bias", scale=2.0),
   "a number where there is a truth value": setting("bias", allow_leak=0),
   "rows see later outputs": setting("bias", allow_leak=True),
   "closed cells are open a little": setting("bias", closed=-9.0),

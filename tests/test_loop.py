@@ -1,4 +1,4 @@
-"""The loop around chunks: attempts, reports, checkpoints, stops, resuming.
+"""The loop around chunks: reports, checkpoints, stops, resuming.
 
 It trains a toy experiment, whose seeds fare as their fates say.
 """
@@ -14,24 +14,22 @@ import toy
 from pytrees import leaf_bytes, one
 from rows import logged
 from tensorboardX.proto import event_pb2
-from toy import BAD_LOSS, BAD_START, CONVERGING, HOPELESS
+from toy import BAD_LOSS, CONVERGING, HOPELESS
 
 from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.results import records
 from lengthgen_jax.training import log, loop
 
 SEEDS = (3, 1, 4)
-FATES = (CONVERGING, BAD_START, HOPELESS)
+FATES = (CONVERGING, BAD_LOSS, HOPELESS)
 
 
 def make_run(folder, fates=FATES, experiment=None, save_every=1):
-  """A loop.Run of short attempts, and the lines that it will report."""
+  """A short loop.Run, and the lines that it will report."""
   lines = []
   train = toy.train_config(
     steps=60,
     warmup_steps=30,
-    restarts=1,
-    restart_below=0.6,
     target_exact_match=2.0,
   )
   folder.mkdir(exist_ok=True)
@@ -76,55 +74,28 @@ def points(folder) -> list[tuple]:
   return sorted(shown)
 
 
-def test_seeds_that_diverged_or_do_not_fit_start_again(whole):
-  states, lines, _ = whole
-  assert states.step.tolist() == [60, 80, 120]
-  assert states.attempt_start.tolist() == [0, 20, 60]
-  assert states.attempt.tolist() == [0, 1, 1]
-  assert states.done.all() and not states.diverged.any()
-  assert states.stopped_at.tolist() == [-1] * 3
-  assert (states.best_em[:2] > 0.6).all() and states.best_em[2] == 0
-  assert [line.split(" (")[0].split(",")[0] for line in lines] == [
-    "seed 1: loss or parameters are not finite at step 20; back to the last"
-    " finite ones",
-    "seed 1: best EM 0.0 % by step 20",
-    "seed 4: best EM 0.0 % by step 60",
-  ]
-  assert all("starts again" in line for line in lines[1:])
-
-
-def test_attempts_have_other_parameters_and_the_same_rates(whole):
-  rows = logged(whole[2])
+def test_a_seed_that_diverges_stops_and_the_others_go_on(whole):
+  states, lines, folder = whole
+  assert states.step.tolist() == [60, 20, 60] and states.done.all()
+  assert states.diverged.tolist() == [False, True, False]
+  assert states.stopped_at.tolist() == [-1, 20, -1]
+  assert states.best_em[0] > 0.6 and states.best_em[2] == 0
+  (line,) = lines
+  assert line.startswith("seed 1: loss or parameters are not finite at step 20")
+  rows = logged(folder)
   steps = lambda seed: [row["step"] for row in rows if row["seed"] == seed]
-  assert steps(3) == [20, 40, 60]
-  assert steps(1) == [40, 60, 80]  # of the chunk before there is no loss
-  assert steps(4) == [20, 40, 60, 80, 100, 120]
-  rates = {(row["seed"], row["step"]): row["learning_rate"] for row in rows}
-  assert rates[3, 20] == rates[1, 40] == rates[4, 80] == rates[4, 20]
-  assert 0 < rates[3, 20] < rates[3, 40] == rates[1, 60]  # warmed up
-  seed_rows = [row for row in rows if row["seed"] == 4]
-  assert seed_rows[0]["loss"] != seed_rows[3]["loss"]
-  assert set(seed_rows[0]) == {
+  # Of a chunk that diverges there is no loss.
+  assert [*map(steps, SEEDS)] == [[20, 40, 60], [], [20, 40, 60]]
+  rates = {row["step"]: row["learning_rate"] for row in rows}
+  assert 0 < rates[20] < rates[40]  # warmed up
+  assert set(rows[0]) == {
     *("step", "seed", "learning_rate"),
     *("loss", "em", "loss_hint", "em_hint"),
   }
 
 
-def test_diverged_seeds_without_restarts_left_stay_so(tmp_path):
-  run, lines = make_run(tmp_path, (BAD_LOSS, CONVERGING, CONVERGING))
-  states = loop.train(run)
-  assert states.step.tolist() == [40, 60, 60]
-  assert states.diverged.tolist() == [True, False, False]
-  assert states.stopped_at.tolist() == [40, -1, -1]
-  assert states.attempt.tolist() == [1, 0, 0]
-  assert [line.split(":")[0] for line in lines] == ["seed 3"] * 3
-  run, lines = make_run(tmp_path, (BAD_LOSS, CONVERGING, CONVERGING))
-  assert leaf_bytes(loop.train(run)) == leaf_bytes(states)
-  assert lines == ["resumed at step 60"]
-
-
-@pytest.mark.parametrize("lost", [(120,), (60, 80, 100, 120)])
-def test_attempts_resume_where_they_were(lost, whole, tmp_path):
+@pytest.mark.parametrize("lost", [(), (60,), (40, 60)])
+def test_a_run_resumes_where_it_was(lost, whole, tmp_path):
   states, _, folder = whole
   copy = tmp_path / "run"
   shutil.copytree(folder, copy)
@@ -132,7 +103,7 @@ def test_attempts_resume_where_they_were(lost, whole, tmp_path):
     shutil.rmtree(copy / "checkpoints" / str(step))
   run, lines = make_run(copy)
   assert leaf_bytes(loop.train(run)) == leaf_bytes(states)
-  assert lines[0] == f"resumed at step {min(lost) - 20}"
+  assert lines == [f"resumed at step {60 - 20 * len(lost)}"]
   assert logged(copy) == logged(folder)
   # No point twice, and none is lost.
   assert points(copy) == points(folder)
@@ -147,7 +118,6 @@ def test_seeds_behind_the_farthest_are_saved_too(tmp_path):
   states = states.replace(
     step=np.where(is_done, 60, states.step),
     done=is_done,
-    # As if at a target below train.restart_below: that is no failure.
     stopped_at=np.where(is_done, np.int32(60), -1),
     best_em=np.where(is_done, np.float32(0.3), states.best_em),
   )
@@ -158,7 +128,6 @@ def test_seeds_behind_the_farthest_are_saved_too(tmp_path):
   records.append(tmp_path / "metrics.jsonl", rows)
   states = loop.train(run)
   assert states.step.tolist() == [60, 60, 60]
-  assert states.attempt.tolist() == [0, 0, 0]
   assert lines == ["resumed at step 60"]
   assert leaf_bytes(loop.load(run, "60")) == leaf_bytes(states)
   # The log's rows of the seed's lost steps went with them, and no others.
@@ -233,8 +202,8 @@ def test_what_is_watched_is_logged_where_seeds_moved(tmp_path):
     return list(steps.values())
 
   for fields, steps in (
-    ({}, [[20, 40, 60], [20, 40], [20, 40, 60]]),
-    ({"watch_every": 3}, [[60], [40], [60]]),
+    ({}, [[20, 40, 60], [20], [20, 40, 60]]),
+    ({"watch_every": 3}, [[60], [20], [60]]),
   ):
     assert train_and_read(**fields) == steps
     shutil.rmtree(folder / "checkpoints" / "60")

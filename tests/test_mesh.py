@@ -78,8 +78,7 @@ def test_tests_and_calibration_are_the_same_on_four_devices(four):
 
 
 def test_a_mesh_is_one_compile_whatever_becomes_of_its_seeds(four):
-  """Chunks of seeds in turn; a run with attempts and checkpoints of seeds side
-  by side."""
+  """Chunks of seeds in turn; a run with checkpoints of seeds side by side."""
   assert four["models"]["compiled"] == four["toys"]["compiled"] == 1
 
 
@@ -89,10 +88,10 @@ def test_a_run_goes_on_on_another_number_of_devices(
   whole = loop.load(toy_run(run_on_four), "last")
   folder = tmp_path / "run"
   shutil.copytree(run_on_four, folder)
-  for step in (60, 80, 100, 120):
+  for step in (40, 60):
     shutil.rmtree(folder / "checkpoints" / str(step))
   states = loop.train(toy_run(folder))
-  assert states.step.tolist() == whole.step.tolist() == [60, 80, 60, 120]
+  assert states.step.tolist() == whole.step.tolist() == [60, 20, 60, 60]
   assert max_difference(states, whole) < 1e-4
   assert jax.tree.leaves(states.params)[0].devices() == {jax.devices()[0]}
 

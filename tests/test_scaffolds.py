@@ -165,15 +165,12 @@ def test_a_leak_shows_only_where_it_is_allowed():
   assert np.array_equal(bias > -INF, expected & TRIANGLE)
 
 
-def test_scale_multiplies_open_cells_and_soft_cells_stay_behind_causality():
+def test_soft_cells_stay_behind_causality():
   plain = self_bias(of_lines(*LEAKY))
-  scaled = self_bias(of_lines(*LEAKY), scale=2.5)
   is_open = plain > -INF
-  np.testing.assert_allclose(scaled[is_open], 2.5 * plain[is_open])
-  assert np.all(scaled[~is_open] == -INF)
-  soft = self_bias(of_lines(*LEAKY), scale=2.5, closed=-3.0)
+  soft = self_bias(of_lines(*LEAKY), closed=-3.0)
   assert np.all(soft[~TRIANGLE] == -INF)
-  np.testing.assert_allclose(soft[is_open], scaled[is_open])
+  assert np.array_equal(soft[is_open], plain[is_open])
   assert np.all(soft[TRIANGLE & ~is_open] == -3.0)
   # Padding is never soft.
   padded = places(tokens((0, 6)), tokens((0, 4)))

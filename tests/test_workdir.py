@@ -22,7 +22,7 @@ def test_saved_config_of_another_version_gets_defaults(tmp_path):
   """Fields that a workdir's version did not have are what they are here."""
   config = get_config()
   with config.unlocked():
-    del config.train.restarts
+    del config.train.clip_norm
     del config.increment
   path = tmp_path / "config.json"
   path.write_text(config.to_json_best_effort())

@@ -23,8 +23,7 @@ from lengthgen_jax.training.loop import TrainSpec
 CONVERGING = 0  # it learns SOLUTION
 BAD_LOSS = 1  # its loss is never finite
 BAD_UPDATE = 2  # its losses are finite, but the last gradient of a cycle is not
-BAD_START = 3  # it has BAD_LOSS in the first attempt, then converges
-HOPELESS = 4  # its losses are finite, but no answer is ever right
+HOPELESS = 3  # its losses are finite, but no answer is ever right
 
 SOLUTION = (0.5, 1.0, -1.0, 2.0)
 
@@ -84,11 +83,11 @@ class Toy:
   def idle_params(self, step_spec):
     return set(self.output_heads) - {share.head for share in step_spec}
 
-  def init(self, seed, attempt=0):
-    key = jax.random.fold_in(rng.stream(seed, "init"), attempt)
+  def init(self, seed):
     params = {head: {"offset": jnp.zeros(())} for head in self.output_heads}
-    trunk = jax.random.uniform(key, (4,))
-    return params | {"trunk": trunk, "attempt": jnp.float32(attempt)}
+    return params | {
+      "trunk": jax.random.uniform(rng.stream(seed, "init"), (4,))
+    }
 
   def sample(self, key, head, part, width_index=0, held_out=False, seed=None):
     key = jax.random.fold_in(key, 2 * self.output_heads.index(head) + held_out)
@@ -109,13 +108,11 @@ class Toy:
   def apply(self, params, scaffold, batch, head, noise, sparse):
     """Returns logits [B, 2] whose cross-entropy is the squared error."""
     fate = scaffold["fate"]
-    first = jax.lax.stop_gradient(params["attempt"]) == 0.0
-    bad_loss = (fate == BAD_LOSS) | ((fate == BAD_START) & first)
     bad_update = (fate == BAD_UPDATE) & (head == self.output_heads[-1])
     params = params | {"trunk": spoiled(params["trunk"], bad_update)}
     small = 0.01 * jax.random.uniform(noise.key, batch.weight.shape)
     error = self.wrong_by(params, scaffold, batch, head) + small
-    squared = error**2 + jnp.where(bad_loss, jnp.nan, 1e-9)
+    squared = error**2 + jnp.where(fate == BAD_LOSS, jnp.nan, 1e-9)
     wrong = squared + jnp.log(-jnp.expm1(-squared))
     return jnp.stack([jnp.zeros_like(wrong), wrong], axis=-1), {}
 
@@ -150,8 +147,6 @@ def train_config(**fields) -> Train:
     chunk=20,
     validation_samples=64,
     target_exact_match=0.95,
-    restarts=0,
-    restart_below=0.99,
     seed_axis="loop",
   )
   return dataclasses.replace(usual, **fields)

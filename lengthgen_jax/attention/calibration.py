@@ -47,11 +47,9 @@ class Rule:
   # a line's strength d_l is the "mean" of the attention in its cells, or the
   # "sum" (the released ABC program)
   line: str = "mean"
-  # a line is kept if its score exceeds the threshold: its "zscore" (d_l - μ)/σ
-  # among the lines of the head (the papers' d_l > μ + κσ), or its "mass": the
-  # mean attention of its cells, divided by that of all cells of the head
-  rule: str = "zscore"
-  threshold: float = 2.0  # κ, or the multiple of the mean
+  # κ: a line is kept if its score (d_l - μ)/σ among the lines of its head
+  # exceeds it (the papers' d_l > μ + κσ)
+  threshold: float = 2.0
   # μ and σ are taken over "all" lines, over the "distinct" non-zero strengths
   # (released program), or over "long" lines, which cross enough rows
   statistics: str = "all"
@@ -284,8 +282,9 @@ def _measure(
   flat_values = values.reshape(*values.shape[:2], -1)
   total = jnp.einsum("nhx,cx->nhc", flat_values, on_line, precision="highest")
   num_cells = on_line.sum(axis=1)
-  mean = total / jnp.maximum(num_cells, 1.0)
-  strength = total if rule.line == "sum" else mean
+  strength = total
+  if rule.line == "mean":
+    strength = total / jnp.maximum(num_cells, 1.0)
   exists = num_cells > 0  # under this condition
   in_first_row = used & (jnp.asarray(rows.left)[0, :, 0] == 0)
   from_first_row = jnp.isin(
@@ -293,21 +292,17 @@ def _measure(
   )
   num_rows = jnp.where(from_first_row, in_first_row.sum(), used.sum())
   is_long = exists & (num_cells >= rule.min_cells * num_rows)
-  if rule.rule == "mass":
-    random_mass = jnp.where(counted, values, 0.0).sum((2, 3)) / counted.sum()
-    score = mean / jnp.maximum(random_mass, 1e-9)[..., None]
+  # The z-score, with the mean and deviation of the members of each head.
+  if rule.statistics == "distinct":
+    members = _distinct(jnp.where(exists, strength, 0.0))
   else:
-    # The z-score, with the mean and deviation of the members of each head.
-    if rule.statistics == "distinct":
-      members = _distinct(jnp.where(exists, strength, 0.0))
-    else:
-      members = is_long if rule.statistics == "long" else exists
-      members = jnp.broadcast_to(members, strength.shape)
-    num_members = jnp.maximum(members.sum(-1, keepdims=True), 1)
-    mu = jnp.where(members, strength, 0.0).sum(-1, keepdims=True) / num_members
-    squares = jnp.where(members, (strength - mu) ** 2, 0.0)
-    sigma = jnp.sqrt(squares.sum(-1, keepdims=True) / num_members)
-    score = (strength - mu) / jnp.maximum(sigma, 1e-9)
+    members = is_long if rule.statistics == "long" else exists
+    members = jnp.broadcast_to(members, strength.shape)
+  num_members = jnp.maximum(members.sum(-1, keepdims=True), 1)
+  mu = jnp.where(members, strength, 0.0).sum(-1, keepdims=True) / num_members
+  squares = jnp.where(members, (strength - mu) ** 2, 0.0)
+  sigma = jnp.sqrt(squares.sum(-1, keepdims=True) / num_members)
+  score = (strength - mu) / jnp.maximum(sigma, 1e-9)
   score = jnp.where(exists, score, -jnp.inf)
   return strength, score, jnp.broadcast_to(is_long, score.shape)
 
@@ -474,7 +469,6 @@ def select_lines(
     threshold = section.kappa_self if causal else section.kappa
   rule = Rule(
     line=section.line,
-    rule=section.rule,
     threshold=threshold,
     statistics=section.statistics,
     maximum=section.maximum,

@@ -177,11 +177,6 @@ def _check_fit(config: ConfigDict, task: Task) -> None:
       f"bias.kind={bias.kind!r}: initial.kind={initial.kind!r} must see every"
       " key; choose 'none'",
     )
-    check(
-      train.restarts == 0,
-      f"train.restarts={train.restarts}: initial.kind={initial.kind!r} has no"
-      " other start; choose 0",
-    )
   for name in config.eval.test_sets:
     check_choice("eval.test_sets", name, task.test_sets)
   any_task = [name for name in POSITIONS if not POSITIONS[name].of_digits]
@@ -319,7 +314,7 @@ def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
   section = config.bias
   is_soft = section.closed > scaffolds.DENSE_CLOSED
   closed = section.closed if is_soft else CLOSED
-  return scaffolds.BiasConfig(section.scale, closed, section.allow_leak)
+  return scaffolds.BiasConfig(closed, section.allow_leak)
 
 
 def _check_tests(experiment: Experiment, section: ConfigDict) -> None:

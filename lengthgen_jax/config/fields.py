@@ -50,7 +50,6 @@ RETRAIN = {
   "train.learning_rate": 3e-3,
   "train.warmup_steps": 50,
   "train.target_exact_match": 2.0,
-  "train.restarts": 1,
 }
 # The fields of these sections that calibration decides.
 CALIBRATED = ("bias.kind", "bias.file")
@@ -82,7 +81,6 @@ NEEDS = {
   "train.adam_b1": "train.optimizer has uses_adam_fields",
   "train.adam_b2": "train.optimizer has uses_adam_fields",
   "train.adam_eps": "train.optimizer has uses_adam_fields",
-  "train.restart_below": "train.restarts != 0",
   "eval.precisions": "initial.kind = construction",
   "eval.scratchpad": "task = multiply_long",
   "sort.count_gap": "hints with count",

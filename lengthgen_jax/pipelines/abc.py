@@ -83,11 +83,6 @@ def check_config(config: ConfigDict) -> None:
       " temperature and attention in retrain.* as in the first stage; make"
       " them equal, or choose 'fresh'",
     )
-    check(
-      second_config.train.restarts == 0,
-      "retrain.start='interpolated' has one initial model for each seed, so no"
-      " seed can start again from another: set retrain.train.restarts=0",
-    )
   finetune.check_config(second_config, "retrain.")
   try:
     _, lengths = first_experiment.task.parse(

@@ -55,11 +55,6 @@ def check_config(config: ConfigDict, experiment: Experiment) -> None:
     f" tasks that are transducers or grids, not for {task.name} with"
     f" {section.lines!r} lines; choose 0",
   )
-  check(
-    section.rule != "mass" or section.quantity == "weights",
-    "calibration.rule='mass' is for calibration.quantity='weights': the mean of"
-    " scores may be negative; choose 'zscore'",
-  )
   for length in section.lengths:
     check(
       length <= config.data.train_length,
@@ -203,7 +198,6 @@ def _print_lines(
 ) -> None:
   """Prints a note for every head: its kept lines or, for a head without any,
   what becomes of it (calibration.empty_heads), and its best score."""
-  unit = {"zscore": "z", "mass": "times random"}[section.rule]
   kappa = "kappa_self" if site == "self" else "kappa"
   segments = model.experiment.site_segments[site]
   for layer, head in np.ndindex(selection.keep.shape[:2]):
@@ -211,14 +205,14 @@ def _print_lines(
       np.asarray(x)[layer, head] for x in selection
     )
     text = "; ".join(
-      f"{lines.take(k).describe(segments)} ({strength[k]:.2f}, {unit}"
+      f"{lines.take(k).describe(segments)} ({strength[k]:.2f}, z"
       f" {score[k]:.1f})"
       for k in np.argsort(-strength, kind="stable")
       if keep[k]
     )
     if not text:
       best = score[is_long].max(initial=-np.inf)
-      text = f"{section.empty_heads}: the best {unit} is {best:.1f}"
+      text = f"{section.empty_heads}: the best z is {best:.1f}"
       if best > section[kappa]:
         text += ", but calibration.reach rules its line out"
       else:

@@ -170,7 +170,6 @@ def finetuning_run(
       adam_learning_rate=run.train.adam_learning_rate
       * (learning_rate / run.train.learning_rate),
       warmup_steps=min(20, section.steps),
-      restarts=0,
       target_exact_match=2.0,  # never reached, so that all steps are taken
     ),
     mesh=run.mesh.for_seeds(len(seeds), run.train.batch_size),

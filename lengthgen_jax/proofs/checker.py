@@ -41,7 +41,7 @@ positions.source_anchor= positions.table= positions.random_start=
 temperature.kind="none" temperature.initial= temperature.stretch=
 attention.normalizer="softmax" attention.alpha=
 bias.kind="file" bias.file="" bias.allow_leak=false
-bias.scale=1.0 bias.closed= bias.window= bias.sides="""
+bias.closed= bias.window= bias.sides="""
 # Grids of local rules: their operand beside what drives rows, and how far to
 # the right a cell depends on the row above.
 GRIDS = {
@@ -1286,11 +1286,11 @@ class Model:
     wi, _, wi_norm, _ = self.dense_weights(f"{path}/wi")
     wo, bo, wo_norm, _ = self.dense_weights(f"{path}/wo")
     wi, wo, wi_norms = wi[:, 0], wo[:, 0], l2(wi[:, 0].T)
-    norms_product = np.float32(1.001 * wi_norms * l2(wo))
+    norms_product = (1.001 * wi_norms * l2(wo)).astype(np.float32)
     hidden, rounding = (y[:, 0] for y in self.dense(f"{path}/wi", x, e))
     hidden_error = wi_norms * e[:, None] + rounding
-    sign_unknown = np.float32(np.abs(hidden) <= hidden_error)
-    active = np.float32(hidden >= -hidden_error)  # or may be
+    sign_unknown = (np.abs(hidden) <= hidden_error).astype(np.float32)
+    active = (hidden >= -hidden_error).astype(np.float32)  # or may be
     slopes = active - np.float32(0.5) * sign_unknown  # relu's: 1, 0 or 0.5
     # The spectral norms of the Jacobians, or their Frobenius norms, which are
     # larger and follow from the inner products of the units' kernels.

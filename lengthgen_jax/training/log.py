@@ -48,7 +48,7 @@ class Log:
     folder: pathlib.Path,
     output_heads: Sequence[str],
     learning_rate: Callable[[int], Any],
-    attempt_steps: int,
+    num_steps: int,
     last_steps: dict[int, int],
   ):
     """Opens the log of a run that resumes from `last_steps`, the step of each
@@ -60,7 +60,7 @@ class Log:
     # The metrics of the main task are "loss" and "em", those of a hint end with
     # the name of its head.
     self.suffixes = ["", *(f"_{head}" for head in output_heads[1:])]
-    self.learning_rate, self.attempt_steps = learning_rate, attempt_steps
+    self.learning_rate = learning_rate
     self.seeds, step = list(last_steps), max(last_steps.values())
     self.path, self.watched_path = folder / "metrics.jsonl", folder / WATCHED
     for path in (self.path, self.watched_path):
@@ -74,7 +74,7 @@ class Log:
       write_to_disk=hosts.is_primary(),
     )
     self.progress_bar = tqdm(
-      total=attempt_steps,
+      total=num_steps,
       initial=step,
       unit="step",
       desc=folder.name,
@@ -93,8 +93,7 @@ class Log:
     rows = []
     for r in np.flatnonzero(np.isfinite(metrics.loss[:, 0])):
       step, seed = int(states.step[r]), self.seeds[r]
-      rate = self.learning_rate(step - int(states.attempt_start[r]))
-      curves = {"learning_rate": float(rate)}
+      curves = {"learning_rate": float(self.learning_rate(step))}
       for head, suffix in enumerate(self.suffixes):
         curves[f"loss{suffix}"] = float(metrics.loss[r, head])
         curves[f"em{suffix}"] = float(metrics.em[r, head])
@@ -107,9 +106,7 @@ class Log:
       em = np.median([row["em"] for row in rows])
       self.progress_bar.set_postfix_str(f"loss {loss:.4f}, EM {100 * em:.1f} %")
     # The bar shows the seed that has trained furthest.
-    r = int(np.argmax(states.step))
-    self.progress_bar.total = int(states.attempt_start[r]) + self.attempt_steps
-    self.progress_bar.update(int(states.step[r]) - self.progress_bar.n)
+    self.progress_bar.update(int(max(states.step)) - self.progress_bar.n)
 
   def write_watched(self, rows: list[dict]) -> None:
     """Appends rows of probes, except those of seeds that have not trained since

@@ -4,10 +4,9 @@ of steps, and the loop around chunks.
 A gradient step trains one or more output heads: a share is the examples of one
 of them, in parts, batches of one static size each. A cycle is the steps until
 every head has had its turn; a chunk is many cycles, and validation at their
-end. An attempt is a training from new initial parameters. The functions up to
-`validate` are of one seed; `over_seeds` maps a chunk over all of them, and what
-becomes of each seed then is decided in Python. Specs, heads and parts are
-static arguments; all others are traced.
+end. The functions up to `validate` are of one seed; `over_seeds` maps a chunk
+over all of them, and what becomes of each seed then is decided in Python.
+Specs, heads and parts are static arguments; all others are traced.
 """
 
 import contextlib
@@ -59,9 +58,8 @@ class TrainSpec:
     return len(self.experiment.step_specs)
 
   @property
-  def attempt_steps(self) -> int:
-    """The number of gradient steps of an attempt: train.steps, rounded up to
-    whole cycles."""
+  def num_steps(self) -> int:
+    """The number of gradient steps: train.steps, rounded up to whole cycles."""
     return -(-self.train.steps // self.steps_per_cycle) * self.steps_per_cycle
 
   @property
@@ -102,9 +100,7 @@ class TrainState(struct.PyTreeNode):
   """The state of one seed's training, or of R seeds with a leading axis R, as
   checkpoints hold it."""
 
-  step: Any  # int32, the number of gradient steps, summed over all attempts
-  attempt: Any  # int32, the number of restarts with other initial parameters
-  attempt_start: Any  # int32, the step at which this attempt began
+  step: Any  # int32, the number of gradient steps
   params: dict
   opt_state: optax.OptState
   done: Any  # bool, at the target exact match, after the last step, or diverged
@@ -114,8 +110,8 @@ class TrainState(struct.PyTreeNode):
   # int32, the step at which the seed reached the target or diverged; -1 if it
   # did neither
   stopped_at: Any
-  # float32, the main task's best exact match in validation, over all attempts,
-  # without the chunks that diverged; -1 before any other
+  # float32, the main task's best exact match in validation, without a chunk
+  # that diverged; -1 before any other
   best_em: Any
   best_step: Any  # int32, the step of that validation
   best_params: dict  # the parameters at that step
@@ -125,17 +121,14 @@ class TrainState(struct.PyTreeNode):
 def init_state(
   spec: TrainSpec,
   seed: jax.Array | int,
-  attempt: jax.Array | int = 0,
   params: dict | None = None,
 ) -> TrainState:
-  """Returns a seed's state before the first step, with an attempt's parameters,
-  or with `params` where they are given."""
+  """Returns a seed's state before the first step, with `params` if they are
+  given."""
   if params is None:
-    params = spec.experiment.init(seed, attempt)
+    params = spec.experiment.init(seed)
   return TrainState(
     step=jnp.int32(0),
-    attempt=jnp.int32(attempt),
-    attempt_start=jnp.int32(0),
     params=params,
     opt_state=make_optimizer(spec.train).init(params),
     done=jnp.array(False),
@@ -442,22 +435,18 @@ def where_seeds(
 def init_seeds(
   spec: TrainSpec,
   seeds: Sequence[int],
-  attempts: Sequence[int] = (),
   initial: Sequence[dict] = (),
 ) -> TrainState:
   """Returns the states [R, ...] before the first step, on the spec's devices,
-  of each seed's attempt (the first by default), with `initial` parameters where
-  they are given.
+  with `initial` parameters where they are given.
 
   They are computed on one device, so that they are the same to the last bit
   whatever the mesh.
   """
   on_one = dataclasses.replace(spec, mesh=SINGLE_DEVICE)
   states = [
-    init_state(on_one, seed, attempt, params)
-    for seed, attempt, params in itertools.zip_longest(
-      seeds, attempts or [0] * len(seeds), initial
-    )
+    init_state(on_one, seed, params)
+    for seed, params in itertools.zip_longest(seeds, initial)
   ]
   stacked = jax.tree.map(lambda *x: np.stack(x), *jax.device_get(states))
   return spec.mesh.shard_seeds(stacked)
@@ -491,7 +480,7 @@ def end_chunk(
 
   If the loss or the parameters are not finite, the parameters and the
   optimizer's state of before the chunk stay, and the seed is done. It is also
-  done if it has reached the target, or at the end of its attempt.
+  done if it has reached the target, or after its last step.
   """
   em = metrics.em[:, 0]
   # A chunk of no steps (train.steps=0) has NaN as its loss, and may be sound.
@@ -500,7 +489,6 @@ def end_chunk(
   is_valid = is_sound & ~states.done
   is_better = is_valid & (em > states.best_em)
   reached = is_valid & (em >= spec.train.target_exact_match)
-  used_up = step - states.attempt_start >= spec.attempt_steps
   params, opt_state = where_seeds(
     spec, is_sound, (params, opt_state), (states.params, states.opt_state)
   )
@@ -508,7 +496,7 @@ def end_chunk(
     step=step,
     params=params,
     opt_state=opt_state,
-    done=states.done | ~is_sound | reached | used_up,
+    done=states.done | ~is_sound | reached | (step >= spec.num_steps),
     diverged=states.diverged | ~is_sound,
     stopped_at=np.where(~is_sound | reached, step, states.stopped_at),
     best_em=np.where(is_better, em, states.best_em),
@@ -531,44 +519,6 @@ def report_ended(run: Run, before: TrainState, states: TrainState) -> None:
         f"seed {run.seeds[r]}: target reached {when}"
         f" (EM {100 * states.best_em[r]:.1f} %)"
       )
-
-
-def restart_failed(run: Run, states: TrainState) -> TrainState:
-  """Returns the states, of which those that failed begin their next attempt, if
-  they have one.
-
-  A seed has failed if it diverged, or if it used up its steps and its best
-  exact match is below train.restart_below.
-  """
-  limit = run.train.restart_below
-  is_short = (states.stopped_at < 0) & (states.best_em < limit)
-  failed = states.done & (states.diverged | is_short)
-  failed &= states.attempt < run.train.restarts
-  if not failed.any():
-    return states
-  for r in np.flatnonzero(failed):
-    em = 100 * max(float(states.best_em[r]), 0.0)  # -1 before any
-    reason = f"train.restart_below={limit}"
-    if states.diverged[r]:
-      reason = "diverged"
-    run.report(
-      f"seed {run.seeds[r]}: best EM {em:.1f} % by step {states.step[r]},"
-      f" {reason}; starts again from other parameters"
-    )
-  fresh = init_seeds(run.spec, run.seeds, [*states.attempt + failed])
-  learning = lambda states: (states.params, states.opt_state)
-  params, opt_state = where_seeds(
-    run.spec, failed, learning(fresh), learning(states)
-  )
-  return states.replace(
-    params=params,
-    opt_state=opt_state,
-    attempt=states.attempt + failed,
-    attempt_start=np.where(failed, states.step, states.attempt_start),
-    done=states.done & ~failed,
-    diverged=states.diverged & ~failed,
-    stopped_at=np.where(failed, -1, states.stopped_at),
-  )
 
 
 # The loop.
@@ -599,7 +549,7 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
       run.folder,
       run.experiment.output_heads,
       make_schedule(run.train),
-      spec.attempt_steps,
+      spec.num_steps,
       dict(zip(run.seeds, states.step.tolist(), strict=True)),
     )
     stack.enter_context(contextlib.closing(log))
@@ -609,9 +559,8 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
     )
     chunk_count = max(states.step) // (spec.chunk_cycles * spec.steps_per_cycle)
     while not states.done.all():
-      steps_left = states.attempt_start + spec.attempt_steps - states.step
-      cycles = np.minimum(spec.chunk_cycles, steps_left // spec.steps_per_cycle)
-      cycles *= ~states.done
+      cycles_left = (spec.num_steps - states.step) // spec.steps_per_cycle
+      cycles = np.minimum(spec.chunk_cycles, cycles_left) * ~states.done
       widths = ~states.done * np.int32(run.experiment.num_widths)
       inputs = ChunkInputs(
         states.params,
@@ -628,7 +577,6 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
       states = end_chunk(spec, before, step, params, opt_state, metrics)
       log.write(states, metrics)
       report_ended(run, before, states)
-      states = restart_failed(run, states)
       chunk_count += 1
       if run.watch is not None and chunk_count % run.watch_every == 0:
         log.write_watched(run.watch(run, run.mesh.gather(states)))
@@ -636,11 +584,9 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
       if stop or states.done.all() or chunk_count % run.save_every == 0:
         checkpoints.save(int(max(states.step)), states)
       if stop:
-        r = int(np.argmax(states.step))
-        last_step = states.attempt_start[r] + spec.attempt_steps
         raise Interrupted(
-          f"stopped at step {states.step[r]} of {last_step}, saved; the same"
-          " command goes on from there"
+          f"stopped at step {max(states.step)} of {spec.num_steps}, saved; the"
+          " same command goes on from there"
         )
   hosts.barrier("trained")
   return states

@@ -36,7 +36,6 @@ DENSE_CLOSED = -1e5
 class BiasConfig:
   """How a scaffold is added to attention scores."""
 
-  scale: float = 1.0  # of the scaffold's values in open cells
   # in cells that the scaffold closes; with a finite value they are not masked
   closed: float = CLOSED
   # self-attention that has a scaffold goes without the causal mask, as in the
@@ -134,9 +133,7 @@ def dense_bias(
   if site not in scaffold:
     return DenseBias(mask[None])
   value = scaffold[site].dense(rows, keys)
-  # In closed cells the product is not used: -inf times a scale of 0 is NaN.
-  value = jnp.where(value != CLOSED, config.scale * value, config.closed)
-  return DenseBias(value + mask)
+  return DenseBias(jnp.where(value != CLOSED, value, config.closed) + mask)
 
 
 def sparse_bias(
@@ -157,7 +154,7 @@ def sparse_bias(
   # No line has a PAD key, so these keys need no padding mask.
   if site == "self" and not config.allow_leak:
     is_open &= keys.index[index] <= rows.index[:, None]
-  return SparseBias(jnp.where(is_open, config.scale * values, CLOSED), index)
+  return SparseBias(jnp.where(is_open, values, CLOSED), index)
 
 
 def is_sparse_faster(
