@@ -8,6 +8,7 @@ TASK          automaton       an elementary cellular automaton, rule 110
               halving         a decimal number in binary
               divide          a decimal number by 7
               many_addends    the running sums of many numbers
+              outer_product   binary multiplication, from the outer product
 METHOD        vanilla  sinusoids of a cell's coordinates, row j and cell k
               window   lines set by hand, to cells that are near
               abc      ABC, with --mode=abc: vanilla first, then calibrated; the
@@ -96,6 +97,7 @@ TASKS = {
   "halving": ("halving", {}),
   "divide": ("divide", {}),
   "many_addends": ("many_addends", {}),
+  "outer_product": ("outer_product", {}),
 }
 DECODER_ONLY = {"model.kind": "decoder_only", "positions.segments": True}
 

@@ -175,6 +175,22 @@ def test_numbers_are_added_one_by_one():
     assert [int(row[::-1]) for row in cut] == [x % 10**size for x in sums]
 
 
+def test_an_outer_product_is_added_up_to_the_product():
+  task, rng = task_of("outer_product"), np.random.default_rng(0)
+  pairs = [*map(tuple, rng.integers(1, 1 << 7, size=(20, 2)).tolist()), (1, 0)]
+  texts = [f"{a:07b}x{b:07b}" for a, b in pairs]
+  for (a, b), rows in zip(pairs, grids_of(task, texts), strict=True):
+    assert task.answer([[*map(int, row)] for row in rows]) == f"{a * b:b}"
+  # What training draws is an outer product; that of numbers that fit too.
+  size = Size(jnp.array((5, 6)), jnp.array((5, 6)), (5, 6))
+  draw = jax.vmap(lambda key: task.draw_items(drawing(key), size)[0])
+  grids = np.array(draw(jax.random.split(jax.random.key(0), 500)))
+  grids = grids.reshape(-1, 6, 5)
+  a, b = grids.max(axis=1), grids.max(axis=2)
+  assert (grids == b[:, :, None] * a[:, None]).all()
+  assert 0.15 < a[:, -1].mean() < 0.35 < 0.4 < a[:, 0].mean() < 0.6
+
+
 @pytest.mark.parametrize("divisor", (1, 9))
 def test_a_number_is_divided(divisor):
   task = task_of("divide", divisor=divisor)
@@ -237,6 +253,7 @@ def config_of(task) -> dict:
     task_of("halving"),
     task_of("divide", divisor=3),
     task_of("many_addends"),
+    task_of("outer_product"),
   ],
   ids=lambda task: task.name,
 )
@@ -382,6 +399,8 @@ def test_machines_and_rules_that_make_no_sense():
     ("many_addends", "12+3*", "has no number behind *"),
     ("many_addends", "12+3*0", "has no number behind *"),
     ("many_addends", "1+2*99999999", "rows of 99999999 cells are more than"),
+    ("outer_product", "11x", "is no product"),
+    ("outer_product", "1x2", "is no product"),
     ("base", "1011*0", "has no number behind *"),
     ("base", "", "empty line"),
   ],

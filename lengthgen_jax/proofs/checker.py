@@ -49,6 +49,7 @@ GRIDS = {
   **dict.fromkeys(("halving", "divide"), ("first", 0)),
   **dict.fromkeys(("insertion_sort", "base"), ("", 0)),
   "many_addends": ("own", 0),
+  "outer_product": ("own", 1),
 }
 OPERAND_SEGMENTS = {
   "": ["items"],
@@ -666,11 +667,12 @@ def stated_grid(name, section):
         return None, 0
       return order(above), min(order(above), max(left, item)) % size
 
-  elif name == "many_addends":
-    size, drivers, start = 10, [10], lambda tick: 0
+  elif name in ("many_addends", "outer_product"):
+    size = 10 if name == "many_addends" else 2
+    drivers, start = [size], lambda tick: 0
 
     def rule(tick, carry, digit, above):
-      return divmod(digit + above + carry, 10)
+      return divmod(digit + above + carry, size)
 
   elif name in ("halving", "divide"):
     divisor = 2 if name == "halving" else section["divisor"]

@@ -109,6 +109,7 @@ TASKS = Registry(
     "divide": local_rules.Divide,
     "halving": local_rules.Halving,
     "many_addends": local_rules.ManyAddends,
+    "outer_product": local_rules.OuterProduct,
   },
   check_task,
 )

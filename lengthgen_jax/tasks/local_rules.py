@@ -510,7 +510,7 @@ class ManyAddends(LocalRule):
 
   def write(self, state, driver, digit, above):
     # The state is the carry.
-    return divmod(digit + above + state, 10)
+    return divmod(digit + above + state, len(self.cells))
 
   def items_with_row(self, above, operand, driver):
     rows = [operand] if above is None else [above, operand]
@@ -518,6 +518,51 @@ class ManyAddends(LocalRule):
 
   def num_cells(self, longest, rows):
     return longest + len(str(rows - 1))  # for the carries
+
+
+@dataclasses.dataclass(frozen=True)
+class OuterProduct(ManyAddends):
+  """Asks for a product of binary numbers, given their outer product as a grid
+  (arXiv 2603.29069): row j of the prompt is a·b_j, and row j of the output r_j
+  = r_(j-1) // 2 + a·b_j, least significant digit first, modulo what its cells
+  can hold. The product is the first digits of all rows, then the other digits
+  of the last row. In every second example the last digit of a is 0, so that all
+  products fit.
+
+  `11x101` -> `1111`; `11/00/11` -> `1111`.
+  """
+
+  name: ClassVar[str] = "outer_product"
+  section: ClassVar[str] = "outer_product"
+  cells = "01"
+  row_separator: ClassVar[str] = "/"
+  ahead: ClassVar[int] = 1
+
+  def draw_items(self, draw, size):
+    max_n, max_m = np.broadcast_to(size.bound, 2)
+    n = jnp.broadcast_to(jnp.asarray(size.width), 2)[0]
+    numbers = draw(int(max_n + max_m + 1))
+    a, b = jnp.split(uniform_int(numbers[:-1], 2), [max_n])
+    is_last = jnp.arange(max_n) == n - 1
+    a = jnp.where(is_last & (numbers[-1] < 0.5), 0, a)
+    place = jnp.arange(self.num_items(size.bound))
+    items = a[place % n] * jnp.take(b, place // n, mode="clip")
+    return jnp.stack([items, jnp.full_like(items, self.drivers[0])])
+
+  def num_cells(self, longest, rows):
+    return longest + 1
+
+  def parse(self, text):
+    a, cross, factor = text.partition("x")
+    if cross:
+      b, star, number = factor.partition("*")
+      expect(b.strip("01 ") == "" != b.strip(), f"{quoted(text)} is no product")
+      rows = (a if bit == "1" else "0" * len(a) for bit in reversed(b.strip()))
+      text = "/".join(rows) + star + number
+    return super().parse(text)
+
+  def answer(self, rows):
+    return super().answer([[*[row[0] for row in rows[:-1]], *rows[-1]]])
 
 
 @dataclasses.dataclass(frozen=True)
