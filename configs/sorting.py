@@ -13,6 +13,7 @@ OPTION   tempered  attention scores times a·log(n+1), where n is the number of
                    lists longer than 5, a longer warm-up
          segments  a learned vector for the prompt and one for the output
          entmax    1.5-entmax in the softmax's place: exact zeros
+         longer    the hint's lists have up to 60 items, those to sort up to 20
          grows     an alphabet of 128; a test list of n items draws from n/3 of
                    these values, rounded up, so that each occurs about three
                    times, at every length
@@ -108,6 +109,7 @@ OPTIONS = {
   "best": BEST,
   "segments": SEGMENTS,
   "entmax": ENTMAX,
+  "longer": {"mixing.hint_length": 60},
   "grows": GROWS,
   "paper": PAPER | {"sort.repeat_share": 0.0},
 }

@@ -181,7 +181,8 @@ def input_text(task, prompt) -> str:
     digits, count = symbols[: symbols.index(".")], symbols.count(".")
     size = len(digits) // count
     rows = [digits[i : i + size] for i in range(0, len(digits), size)]
-    return task.row_separator.join("".join(row[::-1]) for row in rows) + f"*{size}"
+    texts = ("".join(row[::-1]) for row in rows)
+    return f"{task.row_separator.join(texts)}*{size}"
   if getattr(task, "has_first_row", False):  # and a tick for each row
     row = symbols[: symbols.index(".")]
     return f"{' '.join(row)} * {len(symbols) - len(row) - 1}"

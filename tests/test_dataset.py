@@ -55,6 +55,7 @@ def test_split_is_whole_and_in_proportion():
 # Gradient steps of a cycle.
 
 HEADS = ("sort", "sort_successor", "sort_fill")
+LENGTHS_OF = dict.fromkeys(HEADS, SKEWED)
 
 
 def counts(share) -> list[int]:
@@ -62,7 +63,7 @@ def counts(share) -> list[int]:
 
 
 def test_alternating_steps_are_of_one_head_in_turn():
-  steps = step_specs(HEADS, SKEWED, 32, "alternate", ())
+  steps = step_specs(LENGTHS_OF, 32, "alternate", ())
   assert [[share.head for share in step] for step in steps] == [
     ["sort"],
     ["sort_successor"],
@@ -71,15 +72,15 @@ def test_alternating_steps_are_of_one_head_in_turn():
   for (share,) in steps:  # the whole batch, in its buckets
     assert share.weight == 1.0
     assert share.parts == (Part(0, 26), Part(1, 6))
-  assert len(step_specs(HEADS[:1], SKEWED, 32, "alternate", ())) == 1
+  assert len(step_specs({"sort": SKEWED}, 32, "alternate", ())) == 1
 
 
 def test_weighted_mixing_is_one_step_of_shares():
-  (step,) = step_specs(HEADS, SKEWED, 100, "weighted", (3.0, 1.0, 1.0))
+  (step,) = step_specs(LENGTHS_OF, 100, "weighted", (3.0, 1.0, 1.0))
   assert [share.head for share in step] == [*HEADS]
   np.testing.assert_allclose([s.weight for s in step], [0.6, 0.2, 0.2])
   assert list(map(counts, step)) == [[48, 12], [16, 4], [16, 4]]
-  (equal,) = step_specs(HEADS, SKEWED, 99, "weighted", ())
+  (equal,) = step_specs(LENGTHS_OF, 99, "weighted", ())
   np.testing.assert_allclose([s.weight for s in equal], 1 / 3)
   assert [sum(counts(share)) for share in equal] == [33, 33, 33]
 
@@ -95,7 +96,7 @@ def test_weighted_mixing_is_one_step_of_shares():
 )
 def test_bad_weights_are_refused_in_one_line(kind, weights, words):
   with pytest.raises(UsageError) as error:
-    step_specs(HEADS, SKEWED, 32, kind, weights)
+    step_specs(LENGTHS_OF, 32, kind, weights)
   message = str(error.value)
   assert words in message and "mixing.weights" in message
   assert "\n" not in message
@@ -372,5 +373,17 @@ def test_a_config_becomes_steps():
   config.mixing.update(kind="weighted", weights=(2.0, 1.0, 1.0))
   ((main, *_),) = build(config).step_specs
   assert (main.weight, sum(counts(main))) == (0.5, 16)
+  # Hints may have a length of their own, with a bucket more.
+  config.mixing.hint_length = 9
+  data = build(config).data
+  assert [x.lengths.buckets for x in data] == [(3, 6), (3, 6, 9), (3, 6, 9)]
+  delimiters = data[1].sample(jax.random.key(0), 99, 2).inputs == 6
+  assert {*np.argmax(delimiters, axis=1).tolist()} == {7, 8, 9}
+  config.mixing.hint_length = 30
+  config.positions.update(kind="learned", table=20)
+  with pytest.raises(UsageError, match="sort_successor"):
+    build(config)
+  config.positions.update(kind="none", table=512)
+  config.mixing.hint_length = 0
   config.data.size = 100  # split over the tasks
   assert [data.size for data in build(config).data] == [34, 33, 33]

@@ -1,7 +1,9 @@
 """Builds the experiment and the scaffold that a config describes, and checks
 that its fields fit each other."""
 
+import copy
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +36,8 @@ def build(config: ConfigDict) -> Experiment:
   _check_fit(config, tasks[0])
   heads = tuple(task.name for task in tasks)
   lengths = _lengths(data, tasks[0])
+  hint_lengths = _hint_lengths(config, tasks[0])
+  lengths_of = {head: hint_lengths for head in heads} | {heads[0]: lengths}
   widths = _widths(data, tasks[0], lengths)
   natural = data.width == "natural" and bool(widths) and tasks[0].axes == 1
   sizes = dataset.split(data.size, [1.0] * len(tasks))
@@ -43,39 +47,44 @@ def build(config: ConfigDict) -> Experiment:
     f" examples each, fewer than train.batch_size={train.batch_size}; choose at"
     f" least {train.batch_size * len(sizes)}, or 0 for an endless stream",
   )
-  for name in ("batch_size", "validation_samples"):
+  for name, of_head in itertools.product(
+    ("batch_size", "validation_samples"), lengths_of.values()
+  ):
     check(
-      min(lengths.bucket_counts(train[name])) > 0,
+      min(of_head.bucket_counts(train[name])) > 0,
       f"train.{name}={train[name]}: too few for an example of every bucket of"
-      f" {lengths.buckets}; choose more, or fewer data.buckets",
+      f" {of_head.buckets}; choose more, or fewer data.buckets",
     )
   per_width = -(-train.validation_samples // max(len(widths), 1))
-  validation = dataset.bucket_parts(lengths, per_width)
   kind = config.model.kind
   experiment = Experiment(
     data=tuple(
       dataset.Dataset(
-        task, kind, lengths, widths, natural, data.numbers, size, data.seed
+        task, kind, of_head, widths, natural, data.numbers, size, data.seed
       )
-      for task, size in zip(tasks, sizes, strict=True)
+      for task, of_head, size in zip(
+        tasks, lengths_of.values(), sizes, strict=True
+      )
     ),
     model=Transformer(_model_config(config, tasks), kind, heads),
     bias=_bias_config(config),
     step_specs=dataset.step_specs(
-      heads,
-      lengths,
+      lengths_of,
       train.batch_size,
       config.mixing.kind,
       tuple(config.mixing.weights),
     ),
-    validation=tuple(dataset.Share(head, 1.0, validation) for head in heads),
+    validation=tuple(
+      dataset.Share(head, 1.0, dataset.bucket_parts(of_head, per_width))
+      for head, of_head in lengths_of.items()
+    ),
     train_length=data.train_length,
     fixed_width=widths[0] if data.width == "fixed" else None,
   )
   random_start = POSITIONS[config.positions.kind].random_start
   start = config.positions.random_start - 1 if random_start else 0
-  longest = dataset.widest(widths or lengths.buckets)
   for data_set in experiment.data:  # the inputs of a hint may be longer
+    longest = dataset.widest(widths or data_set.lengths.buckets)
     alone = dataclasses.replace(experiment, data=(data_set,))
     what = f"training inputs of {data_set.task.name}"
     alone.check_positions(longest, what, start)
@@ -252,6 +261,23 @@ def _lengths(section: ConfigDict, task: Task) -> dataset.Lengths:
       f"{named}: no length of {lower} to {upper} occurs",
     )
   return lengths
+
+
+def _hint_lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
+  """Returns the distribution of the hints' lengths: as that of training, but up
+  to mixing.hint_length."""
+  section, longest = copy.deepcopy(config.data), config.mixing.hint_length
+  if longest:
+    check(
+      task.ragged,
+      f"mixing.hint_length={longest}: {task.name} and its hints have the same"
+      " widths; choose 0",
+    )
+    section.train_length = longest
+    if section.buckets:
+      shorter = (bucket for bucket in section.buckets if bucket < longest)
+      section.buckets = (*shorter, longest)
+  return _lengths(section, task)
 
 
 def _widths(section: ConfigDict, task: Task, lengths: dataset.Lengths) -> tuple:

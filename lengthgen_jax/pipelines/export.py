@@ -118,7 +118,7 @@ def config_of(config: ConfigDict, seed: int) -> ConfigDict:
   config = copy.deepcopy(config)
   config.update(seeds=(seed,), mesh=(), hints=())
   config.eval.update(frontier=0, stress=False)
-  config.mixing.weights = ()
+  config.mixing.update(weights=(), hint_length=0)
   kind = "none" if config.bias.kind == "none" else "file"
   config.bias.update(kind=kind, file="")
   return config

@@ -146,13 +146,12 @@ def bucket_parts(lengths: Lengths, count: int) -> tuple[Part, ...]:
 
 
 def step_specs(
-  heads: Sequence[str],
-  lengths: Lengths,
+  lengths: dict[str, Lengths],
   batch_size: int,
   kind: str,
   weights: Sequence[float],
 ) -> tuple[StepSpec, ...]:
-  """Returns the gradient steps of a cycle.
+  """Returns the gradient steps of a cycle, given the lengths of each head.
 
   They are one step for each task in turn (kind "alternate"; task hinting paper,
   section 4.1), or a single step on a batch that all tasks share by their
@@ -163,27 +162,29 @@ def step_specs(
       not weights,
       "mixing.weights is for mixing.kind=weighted; alternating steps have none",
     )
-    parts = bucket_parts(lengths, batch_size)
-    return tuple((Share(head, 1.0, parts),) for head in heads)
-  weights = weights or (1.0,) * len(heads)
+    return tuple(
+      (Share(head, 1.0, bucket_parts(of_head, batch_size)),)
+      for head, of_head in lengths.items()
+    )
+  weights = weights or (1.0,) * len(lengths)
   check(
-    len(weights) == len(heads)
+    len(weights) == len(lengths)
     and all(isinstance(w, int | float) and w > 0 for w in weights),
     f"mixing.weights={weights}: one number above zero for each of"
-    f" {', '.join(heads)}; leave a hint out of hints to give it none",
+    f" {', '.join(lengths)}; leave a hint out of hints to give it none",
   )
   shares = []
-  for head, weight, count in zip(
-    heads, weights, split(batch_size, weights), strict=True
+  for (head, of_head), weight, count in zip(
+    lengths.items(), weights, split(batch_size, weights), strict=True
   ):
     # Without examples of a bucket, the distribution of lengths would differ.
     check(
-      min(lengths.bucket_counts(count)) > 0,
+      min(of_head.bucket_counts(count)) > 0,
       f"mixing.weights={weights}: {count} of a batch of {batch_size} are"
-      f" {head}'s, too few for every bucket of {lengths.buckets}; raise its"
+      f" {head}'s, too few for every bucket of {of_head.buckets}; raise its"
       " weight or train.batch_size, or choose fewer data.buckets",
     )
-    parts = bucket_parts(lengths, count)
+    parts = bucket_parts(of_head, count)
     shares.append(Share(head, weight / sum(weights), parts))
   return (tuple(shares),)
 
