@@ -2,8 +2,8 @@
 their answers by plain Python.
 
 A form is a registered task or hint, with its operands interleaved or not
-(arithmetic.aligned). ANSWERS and SPOKEN have the answers of most; the others
-are tested by the examples in their docstrings.
+(arithmetic.aligned). ANSWERS has the answers of most; the others are tested by
+the examples in their docstrings.
 """
 
 import collections
@@ -265,19 +265,19 @@ def composed(words):
   return out
 
 
-def depths(brackets, bound=8):
-  """Returns the depth after each bracket; "invalid" from the first one on that
-  closes nothing or exceeds the bound."""
-  stack, out = [], []
-  for bracket in brackets:
-    if stack is None or (bracket == ")" and not stack):
-      stack = None
-    elif bracket == ")":
-      stack.pop()
-    else:
-      stack.append(bracket)
-      stack = stack if len(stack) <= bound else None
-    out.append("invalid" if stack is None else str(len(stack)))
+def depths(text, bound=8, kinds="()"):
+  """Returns what Dyck says after each bracket, by a stack: its depth and, of
+  several kinds, which are open; "invalid" from the first one on that closes
+  another one than the last, or exceeds the bound."""
+  opened_by = dict(zip(kinds[1::2], kinds[::2], strict=True))
+  stack, out = "", []
+  for bracket in text:
+    if stack is not None and bracket not in opened_by:
+      stack = stack + bracket if len(stack) < bound else None
+    elif stack is not None:
+      stack = stack[:-1] if stack[-1:] == opened_by[bracket] else None
+    shown = stack if len(kinds) > 2 else ""
+    out.append("invalid" if stack is None else f"{len(stack)}{shown}")
   return out
 
 
@@ -322,24 +322,10 @@ ANSWERS = {
   "mqmtar": lambda items, prefix: recalled(items),
 }
 
-# Functions that return the answer as a person reads it, from the same without
-# the prefix.
-SPOKEN = {
-  "successor": lambda a: str(int(a) + 1),
-  "addition": lambda a, b: str(int(a) + int(b)),
-  "multiply": lambda a, b: str(int(a) * int(b)),
-  "multiply_long": lambda a, b: str(int(a) * int(b)),
-  "parity": lambda a: str(a.count("1") % 2),
-  "parity_classification": lambda a: str(a.count("1") % 2),
-  "sort": lambda items: " ".join(map(str, sorted(items))),
-  "increment": lambda items: str(int("".join(map(str, items))) + 1),
-  "modular": lambda items: str(sum(items) % 7),
-  "permutations": lambda items: composed(list(map(str, items)))[-1],
-  "dyck": lambda items: depths(items)[-1],
-  "copy": lambda items: " ".join(map(str, items)),
-  "reverse": lambda items: " ".join(map(str, items[::-1])),
-  "mqmtar": lambda items: " ".join(recalled(items)),
-}
+# Main tasks whose answers people read as a number, and whole, as a list; of the
+# others in ANSWERS they read the last symbol.
+READ_AS_NUMBER = "successor", "addition", "multiply", "increment"
+READ_AS_LIST = "sort", "copy", "reverse", "mqmtar"
 
 
 def numbers(words):
@@ -358,7 +344,10 @@ def plain_answer(task, prompt, prefix=()) -> list[str]:
 
 def plain_line(task, prompt) -> str:
   """Returns the answer to a prompt of ids as people write it."""
-  symbols = task.symbols(prompt)
-  if symbols[0] == "$":
-    return SPOKEN[task.name](*operand_texts("".join(symbols)))
-  return SPOKEN[task.name](numbers(symbols))
+  if task.name == "multiply_long":  # the output is running sums
+    a, b = operand_texts("".join(task.symbols(prompt)))
+    return str(int(a) * int(b))
+  words = [word for word in plain_answer(task, prompt) if word != "&"]
+  if task.name in READ_AS_NUMBER:
+    return str(int("".join(reversed(words))))
+  return " ".join(words) if task.name in READ_AS_LIST else words[-1]

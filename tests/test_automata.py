@@ -12,8 +12,6 @@ from lengthgen_jax.pipelines import calibrate
 from lengthgen_jax.proofs.table import table
 from lengthgen_jax.tasks import TASKS
 
-BRACKETS = ("()", "()[]", "()[]{}")
-
 
 def tracked(task, items):
   """Names of the outputs for items [n], by a task's table."""
@@ -24,27 +22,14 @@ def tracked(task, items):
   return names
 
 
-def nested(brackets: str, bound: int, text: str) -> list[str]:
-  """What Dyck should say, by a stack."""
-  pairs = dict(zip(brackets[1::2], brackets[::2], strict=True))
-  stack, states = [], []
-  for bracket in text:
-    if stack is not None and bracket in pairs:
-      stack = stack[:-1] if stack[-1:] == [pairs[bracket]] else None
-    elif stack is not None:
-      stack = [*stack, bracket] if len(stack) < bound else None
-    kinds = "" if len(brackets) == 2 else "".join(stack or "")
-    states.append("invalid" if stack is None else f"{len(stack)}{kinds}")
-  return states
-
-
-@pytest.mark.parametrize("brackets", BRACKETS)
+@pytest.mark.parametrize("brackets", ("()", "()[]{}"))
 def test_brackets_of_all_short_texts_are_nested_as_a_stack_says(brackets):
   bound, length = (3, 8) if brackets == "()" else (2, 5)
   task = TASKS["dyck"](brackets=brackets, bound=bound)
   for items in itertools.product(range(len(brackets)), repeat=length):
     text = "".join(brackets[item] for item in items)
-    assert tracked(task, items) == nested(brackets, bound, text), text
+    expected = plain.depths(text, bound, brackets)
+    assert tracked(task, items) == expected, text
 
 
 @pytest.mark.parametrize("name", ("modular", "permutations", "dyck"))

@@ -77,16 +77,13 @@ def test_the_first_failure_counts_where_a_curve_is_not_monotone():
   row, tested = planted(dips(20), rows=[known(20, 200), known(60, 1000)])
   assert row["value"] == 19 and not {20, 60} & set(tested)
   assert [20, 200, 1000] in row["tried"]
+  # A hopeless length is given up after one batch of three.
+  row, _ = planted(lambda n: 0.0, bound=12)
+  assert row["value"] == 0 and all(n == 100 for *_, n in row["tried"])
   # Too few samples, or others, say nothing.
   few = known(20, 0) | {"n": 100}
   other = known(20, 0) | {"test_set": "unequal"}
   assert planted(lambda n: 1.0, rows=[few, other])[0]["value"] == 100
-
-
-def test_hopeless_lengths_are_given_up_early():
-  row, _ = planted(lambda n: 0.0, bound=12)
-  assert row["value"] == 0
-  assert all(n == 100 for *_, n in row["tried"])  # one batch of three
 
 
 def test_evaluation_looks_for_the_frontier_when_asked(monkeypatch, capsys):

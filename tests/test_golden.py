@@ -4,6 +4,7 @@ import json
 import math
 
 import golden
+import jax
 import pytest
 
 TABLE = json.loads(golden.TABLE.read_text())
@@ -11,28 +12,17 @@ ENTRIES = golden.entries()
 RELATIVE, ABSOLUTE = 2e-5, 1e-5  # what processors may differ by
 
 
-def differences(wanted, computed, where="") -> list[str]:
-  """A line for each place at which two nested values are not the same."""
-  if isinstance(wanted, dict) and isinstance(computed, dict):
-    lines = [f"{where}/{key}: new" for key in computed if key not in wanted]
-    lines += [f"{where}/{key}: gone" for key in wanted if key not in computed]
-    pairs = [(key, wanted[key], computed.get(key)) for key in wanted]
-    pairs = [pair for pair in pairs if pair[0] in computed]
-  elif (
-    isinstance(wanted, list)
-    and isinstance(computed, list)
-    and len(wanted) == len(computed)
-  ):
-    lines, pairs = [], zip(range(len(wanted)), wanted, computed, strict=True)
-  else:
-    same = wanted == computed
-    if isinstance(wanted, float) and isinstance(computed, float):
-      same = math.isclose(wanted, computed, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
-    line = f"{where}: {computed!r}, in the table {wanted!r}"
-    return [] if same else [line]
-  for key, *values in pairs:
-    lines += differences(*values, f"{where}/{key}")
-  return lines
+def is_same(wanted, computed) -> bool:
+  if isinstance(wanted, float) and isinstance(computed, float):
+    return math.isclose(wanted, computed, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+  return wanted == computed
+
+
+def leaves(value) -> dict:
+  """{path: leaf} of nested values; an empty list or dict is a leaf."""
+  is_leaf = lambda x: not isinstance(x, list | dict) or not x
+  flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=is_leaf)
+  return {jax.tree_util.keystr(path): leaf for path, leaf in flat}
 
 
 def test_the_table_has_every_entry():
@@ -41,6 +31,11 @@ def test_the_table_has_every_entry():
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_numbers_are_those_of_the_golden_table(name):
-  computed = golden.as_json(ENTRIES[name]())
-  lines = differences(TABLE[name], computed)
+  wanted, computed = map(leaves, (TABLE[name], golden.as_json(ENTRIES[name]())))
+  pairs = {x: (wanted.get(x), computed.get(x)) for x in wanted | computed}
+  lines = [
+    f"{path}: {new!r}, in the table {old!r}"
+    for path, (old, new) in pairs.items()
+    if not is_same(old, new)
+  ]
   assert not lines, "\n".join([name, *lines[:20]])

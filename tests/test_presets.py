@@ -17,36 +17,60 @@ from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import abc
 
 
+def built(file, *words):
+  """The experiment and the scaffold of a preset, and of ABC the second stage
+  too."""
+  config = file.get_config(",".join(filter(None, words)))
+  experiment = build.build(config)
+  if "abc" in words and "final" not in words:
+    abc.check_config(config)
+  return experiment, build.make_scaffold(config, experiment)
+
+
 def test_every_preset_of_arithmetic_builds():
   """Each task by two methods; each method and option of one task."""
-  words = itertools.product(arithmetic.TASKS, ("window", "abc"), ("",))
-  methods = itertools.product(("addition",), arithmetic.METHODS, ("",))
-  options = itertools.product(
-    ("addition",), ("window", "abc"), arithmetic.OPTIONS
-  )
-  for task, method, option in (*words, *methods, *options):
-    config = arithmetic.get_config(f"{task},{method},{option}".strip(","))
-    experiment = build.build(config)
-    scaffold = build.make_scaffold(config, experiment)
+  addition, two_methods = ("addition",), ("window", "abc")
+  for task, method, option in (
+    *itertools.product(arithmetic.TASKS, two_methods, ("",)),
+    *itertools.product(addition, arithmetic.METHODS, ("",)),
+    *itertools.product(addition, two_methods, arithmetic.OPTIONS),
+  ):
+    _, scaffold = built(arithmetic, task, method, option)
     is_only = option == "decoder_only"
     sites = {"self"} if is_only else {"self", "cross"}
     assert set(scaffold) == (sites if "window" in method else set())
-    if method == "abc":
-      abc.check_config(config)  # the second stage too
-  two = ",".join(("addition", "abc", *[*arithmetic.PAPERS][:2]))
   with pytest.raises(ValueError, match="at most one of"):
-    arithmetic.get_config(two)
+    built(arithmetic, "addition", "abc", *[*arithmetic.PAPERS][:2])
 
 
 @pytest.mark.parametrize("file", (sorting, increment))
 def test_every_preset_of_hints_builds(file):
-  hints, options = list(file.HINTS), list(file.OPTIONS)
-  words = [(hint, "") for hint in hints] + [(hints[1], x) for x in options]
-  for hint, option in words:
-    preset = f"{hint},{option}".strip(",")
-    shape = build.build(file.get_config(preset)).model.config
-    assert (shape.emb_dim == 1024) == (option == "paper")
-    assert (shape.temperature.kind != "none") == (option == "tempered")
+  hints = [*file.HINTS]
+  for words in (*zip(hints), *itertools.product(hints[1:2], file.OPTIONS)):
+    shape = built(file, *words)[0].model.config
+    assert (shape.emb_dim == 1024) == ("paper" in words)
+    assert (shape.temperature.kind != "none") == ("tempered" in words)
+
+
+def test_every_preset_of_products_and_of_states_builds():
+  options = "", "decoder_only"
+  for words in itertools.product(multiply_long.METHODS, options):
+    built(multiply_long, *words)
+  for words in itertools.product(
+    states.TASKS, states.METHODS, (*options, "final")
+  ):
+    task = built(states, *words)[0].task
+    assert task.transducer == ("final" not in words)
+
+
+def test_every_preset_of_asentmax_builds():
+  for task, method in itertools.product(asentmax.TASKS, asentmax.METHODS):
+    if task not in asentmax.TASKS_OF_METHOD.get(method, asentmax.TASKS):
+      with pytest.raises(ValueError, match="is for"):
+        built(asentmax, task, method)
+      continue
+    for option in ("", *(("paper", "segments,entmax") * (task == "sort"))):
+      assert built(asentmax, task, method, option)[0].train_length == 64
 
 
 def test_presets_of_the_package_are_found_from_any_folder(
@@ -75,35 +99,3 @@ def test_presets_of_the_package_are_found_from_any_folder(
   assert caller.mine.get_config().task == "sort" and caller.own.HINTS
   with pytest.raises(UsageError, match="load_presets: no file unknown.py"):
     files.load_presets("unknown.py")
-
-
-def test_every_preset_of_products_builds():
-  for method in multiply_long.METHODS:
-    for words in ("", ",decoder_only"):
-      config = multiply_long.get_config(method + words)
-      build.make_scaffold(config, build.build(config))
-      if method == "abc":
-        abc.check_config(config)
-
-
-def test_every_preset_of_states_and_of_asentmax_builds():
-  for task in states.TASKS:
-    for method in states.METHODS:
-      for option in ("", ",decoder_only", ",final"):
-        config = states.get_config(f"{task},{method}{option}")
-        built = build.build(config)
-        assert built.task.transducer == (option != ",final")
-        if method == "abc" and option != ",final":
-          abc.check_config(config)
-  options = "", ",paper", ",segments,entmax"
-  for task in asentmax.TASKS:
-    for method in asentmax.METHODS:
-      for option in options if task == "sort" else options[:1]:
-        if task in asentmax.TASKS_OF_METHOD.get(method, asentmax.TASKS):
-          config = asentmax.get_config(f"{task},{method}{option}")
-          assert build.build(config).train_length == 64
-          if method == "abc":
-            abc.check_config(config)
-        else:
-          with pytest.raises(ValueError, match="is for"):
-            asentmax.get_config(f"{task},{method}")

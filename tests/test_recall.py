@@ -1,9 +1,11 @@
 """Associative recall: prompts and answers against plain Python."""
 
 import collections
+import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import plain_tasks as plain
 import pytest
 from presets import asentmax
@@ -18,30 +20,34 @@ TASK = TASKS["mqmtar"](alphabet=5, key_length=2, value_length=3, queries=3)
 BOUND = TASK.units(60)
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def draw(test_set: str, units):
+  """COUNT examples, in room for BOUND items."""
+  size = Size(units[None], 0, BOUND)
+  make = lambda key: TASK.from_items(
+    TASK.test_sets[test_set](TASK, key, size), size
+  )
+  return jax.vmap(make)(jax.random.split(jax.random.key(1), COUNT))
+
+
 def prompts(test_set: str, context: int):
   """(prompt, output) of COUNT examples, as lists of token names, for contexts
   of 6 to 60 tokens."""
-  size = Size(jnp.array([TASK.units(context)]), 0, BOUND)
-
-  @jax.jit
-  @jax.vmap
-  def draw(key):
-    items = TASK.test_sets[test_set](TASK, key, size)
-    return TASK.from_items(items, size)
-
-  example = draw(jax.random.split(jax.random.key(1), COUNT))
+  example = jax.tree.map(
+    np.asarray, draw(test_set, jnp.array(TASK.units(context)))
+  )
   examples = [plain.split_example(example, i)[::2] for i in range(COUNT)]
   return [tuple(map(TASK.symbols, both)) for both in examples]
 
 
 def split(prompt: list[str]):
-  """(token names of the context, [(key, value)], queries) of a prompt."""
+  """(token names of the context, keys, values, queries) of a prompt."""
   first = prompt.index(">")
   context = prompt[:first]
   blocks = " ".join(context).split(".")
-  pairs = [tuple(x.split(" : ")) for x in map(str.strip, blocks) if x]
+  pairs = [x.split(" : ") for x in map(str.strip, blocks) if x]
   queries = " ".join(prompt[first + 1 :]).split(" > ")
-  return context, pairs, queries
+  return context, *zip(*pairs, strict=True), queries
 
 
 @pytest.mark.parametrize("context", (7, 60))
@@ -51,24 +57,21 @@ def test_prompts_have_distinct_pairs_and_their_values_are_the_answers(
 ):
   # How often each pair is queried, by its index; where the first pair begins.
   query_counts, first_starts = collections.Counter(), set()
+  num_pairs = max(context * 8 // 10 // TASK.pair_size, 1)
   for prompt, output in prompts(test_set, context):
-    tokens, pairs, queries = split(prompt)
+    assert output == plain.recalled(prompt)  # and no pair occurs twice
+    tokens, keys, values, queries = split(prompt)
     assert len(tokens) == context and len(queries) == TASK.queries
-    assert len(pairs) == max(context * 8 // 10 // TASK.pair_size, 1)
-    for index, word_length in enumerate((2, 3)):
-      column = [pair[index] for pair in pairs]
-      assert len(set(column)) == len(column)
-      assert {len(word.split()) for word in column} == {word_length}
-    answers = [[">", *dict(pairs)[query].split()] for query in queries]
-    assert output == [token for answer in answers for token in answer]
-    query_counts.update(list(dict(pairs)).index(query) for query in queries)
+    assert len(keys) == num_pairs
+    assert {len(key.split()) for key in keys} == {2}
+    assert {len(value.split()) for value in values} == {3}
+    query_counts.update(map(keys.index, queries))
     first_starts.add(next(i for i, token in enumerate(tokens) if token != "."))
     if test_set == "near_keys":
-      numbers = [int(a) * 5 + int(b) for a, b in (k.split() for k, _ in pairs)]
-      assert max(numbers) - min(numbers) == len(numbers) - 1
-  num_pairs = len(query_counts)
+      numbers = [int("".join(key.split()), TASK.alphabet) for key in keys]
+      assert max(numbers) - min(numbers) == num_pairs - 1
   expected = TASK.queries * COUNT / num_pairs
-  assert num_pairs == max(context * 8 // 10 // TASK.pair_size, 1)
+  assert len(query_counts) == num_pairs
   assert all(0.7 < n / expected < 1.3 for n in query_counts.values())
   block = context // num_pairs
   assert first_starts == set(range(block - TASK.pair_size + 1))

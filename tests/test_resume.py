@@ -13,15 +13,6 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
 
-def assert_same_run(workdir, trained, trained_states) -> None:
-  """Parameters, moments, best parameters, log and results, to the last bit."""
-  states = loop.load(runs.make_run(get_config(), workdir), "last")
-  assert leaf_bytes(states) == leaf_bytes(trained_states)
-  assert logged(workdir) == logged(trained)
-  results = [records.read(w / "results.jsonl") for w in (workdir, trained)]
-  assert results[0] == results[1]
-
-
 def saved_steps(workdir) -> list[int]:
   """Steps that have a finished checkpoint."""
   names = [path.name for path in (workdir / "checkpoints").glob("[0-9]*")]
@@ -57,4 +48,9 @@ def test_killed_run_ends_as_if_nothing_was(
   finished = command.inside(*arguments)
   assert finished.returncode == 0, finished.stderr
   assert f"resumed at step {killed_step}" in finished.stderr
-  assert_same_run(workdir, trained, trained_states)
+  # To the last bit: parameters, moments, best parameters, log and results.
+  states = loop.load(runs.make_run(get_config(), workdir), "last")
+  assert leaf_bytes(states) == leaf_bytes(trained_states)
+  assert logged(workdir) == logged(trained)
+  results = [records.read(w / "results.jsonl") for w in (workdir, trained)]
+  assert results[0] == results[1]

@@ -19,11 +19,8 @@ from lengthgen_jax.tasks.task import Size, drawing
 
 CLASSES = {task.name: type(task) for task in FORMS.values()}
 KNOWN = [form for form in FORMS if FORMS[form].name in plain.ANSWERS]
-TRANSDUCERS = [form for form in MAIN if MAIN[form].states]
-
 every_form = pytest.mark.parametrize("form", FORMS)
 every_main_form = pytest.mark.parametrize("form", MAIN)
-every_transducer = pytest.mark.parametrize("form", TRANSDUCERS)
 
 
 # Docstrings.
@@ -58,10 +55,13 @@ def test_docstring_examples_of_hints_are_what_plain_python_says(name):
 
 @pytest.mark.parametrize("form", KNOWN)
 def test_training_examples_equal_plain_python(form):
+  """Output by output, and as people read the whole."""
   task, example = FORMS[form], plain.draw_examples(form).example
   for i in range(COUNT):
     prompt, prefix, output = plain.split_example(example, i)
     assert task.symbols(output) == plain.plain_answer(task, prompt, prefix)
+    if form in MAIN:
+      assert task.render(output) == plain.plain_line(task, prompt)
 
 
 @every_form
@@ -101,35 +101,6 @@ def test_what_a_person_types_is_the_example_that_is_drawn(form):
     assert plain.example_of_text(task, spaced)[0] == prompt
 
 
-# Transducers.
-
-
-@every_transducer
-def test_a_transducer_writes_the_answer(form):
-  """Digit by digit, from the least significant on; item by item."""
-  task, example = MAIN[form], plain.draw_examples(form).example
-  for i in range(COUNT):
-    prompt, _, output = plain.split_example(example, i)
-    symbols, expected = task.symbols(prompt), task.symbols(output)
-    if isinstance(task, NumberTask):
-      operands = plain.operand_texts("".join(symbols))
-      columns = [list(map(int, reversed(text))) for text in operands]
-      width = len(columns[0])
-      columns = [x * width if len(x) < width else x for x in columns]
-    elif task.of_digits:
-      columns = [[*reversed(prompt), task.first_item]]  # one digit more
-    else:
-      columns = [prompt if task.anchor == "left" else prompt[::-1]]
-    state, outputs = task.initial_state, []
-    for column in zip(*columns, strict=True):
-      state, token = task.step(state, column)
-      outputs.append(int(token))
-    outputs = task.symbols(outputs)
-    expected = [symbol for symbol in expected if symbol != "&"]
-    # A classification's only output is the last one.
-    assert outputs[-len(expected) :] == expected
-
-
 # Sizes.
 
 
@@ -159,16 +130,14 @@ def sampler(task, max_length: int):
   )
 
 
-@pytest.mark.parametrize("length, gaps", [(3, {1}), (8, {0, 2, 4})])
-def test_count_has_two_numbers_a_capped_gap_and_ties(length, gaps):
+def test_count_has_two_numbers_a_capped_gap_and_ties():
   task = plain.make_task(CLASSES["sort_count"], count_gap=4, count_ties=0.25)
-  items = sampler(task, 8)(0, length, 400).prompt.ids[:, :length]
+  items = sampler(task, 8)(0, 8, 400).prompt.ids[:, :8]
   counts = [sorted(collections.Counter(row).values()) for row in items.tolist()]
   assert all(len(pair) == 2 for pair in counts)
   frequencies = collections.Counter(most - least for least, most in counts)
-  assert set(frequencies) == gaps
-  if {0, 2} <= gaps:
-    assert 60 < frequencies[0] < 140
+  assert set(frequencies) == {0, 2, 4}
+  assert 60 < frequencies[0] < 140
 
 
 @pytest.mark.parametrize(
@@ -214,6 +183,12 @@ def queried_places(task, count, length):
   return items.tolist(), equal.sum(axis=1), equal.argmax(axis=1)
 
 
+def check_uniform(numbers, count):
+  """Each of the numbers from 0 to count - 1 occurs as often."""
+  shares = np.bincount(numbers, minlength=count) / len(numbers)
+  assert (abs(shares - 1 / count) < 0.04).all()
+
+
 def test_successors_are_of_items_that_occur_once():
   hint = CLASSES["sort_successor"]
   task = plain.make_task(hint, alphabet=4, asks_single=True)
@@ -223,43 +198,32 @@ def test_successors_are_of_items_that_occur_once():
   )
   assert 0.1 < has_single.mean() < 0.99
   assert (times[has_single] == 1).all() and (times[~has_single] > 1).all()
-  shares = np.bincount(place[has_single], minlength=5) / has_single.sum()
-  assert (abs(shares - 0.2) < 0.04).all()
+  check_uniform(place[has_single], 5)
 
 
 def test_hints_ask_about_any_item_and_give_any_part():
   task = plain.make_task(CLASSES["sort_successor"], repeat_share=0.0)
   items, _, place = queried_places(task, 4000, 4)
-  distinct = np.array([len(set(row)) == 4 for row in items])
-  shares = np.bincount(place[distinct], minlength=4) / distinct.sum()
-  assert (abs(shares - 0.25) < 0.04).all()
+  check_uniform(place[[len(set(row)) == 4 for row in items]], 4)
   task = plain.make_task(CLASSES["sort_fill"])
-  prefix_length = sampler(task, 3)(0, 3, 4000).prefix_length
-  assert (abs(np.bincount(prefix_length) / 4000 - 0.25) < 0.04).all()
+  check_uniform(sampler(task, 3)(0, 3, 4000).prefix_length, 4)
 
 
 # What people type and read: parse, render and usage.
 
 BAD = {
-  "successor": {"12a4": "'a'", "1+2": "'+'"},
+  "successor": {"1+2": "'+'"},
   "addition": {
     "12x+3": "'x'",
     "1+2+3": "2 operators",
     "12": "0 operators",
     "12+": "lacks an operand",
-    "1*2": "'*'",
   },
   "multiply": {"12*34": "multiplier of 2 digits"},
-  "multiply_long": {"*3": "lacks an operand"},
-  "parity": {"012": "'2'"},
-  "sort": {"5 x": "'x'", "0": "'0'", "33": "'33'", "-1": "-1", "²": "²"},
-  "increment": {"-5": "'-'"},
-  "modular": {"3 7": "'7'"},
+  "sort": {"0": "'0'", "33": "'33'", "-1": "-1", "²": "²"},
   "permutations": {
     "21345 11345": "'11345'; permutations takes permutations of 12345",
-    "213": "'213'",
   },
-  "dyck": {"(()]": "']'"},
   "mqmtar": {
     "1 2 : 3 . > 1 2 > 1 2 > 1 2 > 1 2": "'1 2 : 3' is no pair",
     "1 2 : 3 4 . > 1 2": "1 queries, not 4",
@@ -290,23 +254,11 @@ def test_usage_can_be_typed(name):
   items, lengths = task.parse(task.usage)
   assert task.num_items(tuple(lengths)) == np.shape(items)[-1]
   assert len(lengths) == task.operands
-  prompt, output = plain.example_of_text(task, task.usage)
-  if name in plain.SPOKEN:
-    assert task.render(output) == plain.plain_line(task, prompt)
+  _, output = plain.example_of_text(task, task.usage)
   assert task.render(output)
   if hasattr(task, "alphabet"):
     small = TASKS[name](alphabet=2)
     small.parse(small.usage)
-
-
-@pytest.mark.parametrize(
-  "form", [form for form in MAIN if MAIN[form].name in plain.SPOKEN]
-)
-def test_render_is_what_people_write(form):
-  task, example = MAIN[form], plain.draw_examples(form).example
-  for i in range(COUNT):
-    prompt, _, output = plain.split_example(example, i)
-    assert task.render(output) == plain.plain_line(task, prompt)
 
 
 def test_render_has_no_leading_zeros():
