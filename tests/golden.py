@@ -28,6 +28,7 @@ import jax
 import numpy as np
 import presets
 import untrained
+from plain_lines import one_seed, opened, site_line
 from pytrees import one
 
 from lengthgen_jax import rng
@@ -37,6 +38,7 @@ from lengthgen_jax.attention.calibration import (
   compact,
   select_lines,
 )
+from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT
 from lengthgen_jax.config.fields import retrain_config
 from lengthgen_jax.evaluation import mean_attention
 from lengthgen_jax.pipelines import runs, train
@@ -239,17 +241,17 @@ def planted(experiment, batch, site: str) -> MeanAttention:
   rows = batch.rows
   keys = batch.keys if site == "self" else batch.source_keys
   rows, keys = jax.tree.map(np.asarray, (rows, keys))
-  place, used = rows.left[0, :, 0], rows.segment[0] == target
   operand = target - 1 in keys.segment
-  segment = keys.segment[0] == (target - 1 if operand else target)
-  offset = keys.right[0, :, 0] if operand else -1 - keys.left[0, :, 0]
-  step = 1 if operand else -1
+  segment, anchor = (target - 1, RIGHT) if operand else (target, LEFT)
   generator = np.random.default_rng(0)
   heads = []
   for head in range(2):
-    cells = segment & (offset == step * place[:, None] + head)
+    intercept = head if operand else -1 - head
+    line = one_seed(site_line(ANY, segment, anchor, 1, intercept))
+    cells = opened(line, rows, keys)[0, 0, 0] == 0
     noise = generator.uniform(0, 0.05, cells.shape)
     heads.append(np.where(cells, 0.9 - 0.1 * head, noise))
+  used = rows.segment[0] == target
   return MeanAttention(np.float32([heads]), used, rows, keys)
 
 

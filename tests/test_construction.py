@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from command import inside, refused
+from flax.traverse_util import flatten_dict, unflatten_dict
 from presets import construction as construction_presets
 
 from lengthgen_jax.config import build
@@ -67,42 +68,26 @@ def test_the_construction_sorts_every_list(preset, copies):
   assert not wrong
 
 
-# What is set to zero: the kernel or the vector, and the part of it.
-BROKEN = {
-  "copies and minimum": (
-    "decoder_0.self_attention.value.kernel",
-    np.s_[:, 1],
-  ),
-  "the successor": ("decoder_1.self_attention.query.kernel", np.s_[:, 1]),
-  "an item's vector": ("token_embedder.embedding", 3),
-  "what is taken away": (
-    "decoder_1.mlp.wi.kernel",
-    weights.Dimensions(Q).output[1],
-  ),
-}
-
-
-def broken(params, what: str):
-  """The parameters without one of their parts."""
-  path, part = BROKEN[what]
-  params = jax.tree.map(np.array, params)
-  array = functools.reduce(
-    lambda node, name: node[name], path.split("."), params
-  )
-  assert np.abs(array[part]).max() > 0
-  array[part] = 0
-  return params
-
-
 # Probes.
 
-CLAIMED = {  # which of a probe's locations is claimed, and what breaks it
-  "minimum": (0, "copies and minimum"),
-  "copy": (0, "an item's vector"),
-  "identity_successor": (0, "the successor"),
-  "identity_removed": (-1, "what is taken away"),
-  "identity_lowered": (0, "what is taken away"),
+MLP = "decoder_1/mlp/wi/kernel", weights.Dimensions(Q).output[1]
+SUCCESSOR = "decoder_1/self_attention/query/kernel", np.s_[:, 1]
+MINIMUM = "decoder_0/self_attention/value/kernel", np.s_[:, 1]
+CLAIMED = {  # which of a probe's locations is claimed, and what it needs
+  "minimum": (0, *MINIMUM),
+  "copy": (0, "token_embedder/embedding", 3),
+  "identity_successor": (0, *SUCCESSOR),
+  "identity_removed": (-1, *MLP),
+  "identity_lowered": (0, *MLP),
 }
+
+
+def broken(params, path, part):
+  """The parameters with zeros in a part of one of them."""
+  flat = flatten_dict(jax.tree.map(np.array, params), sep="/")
+  assert np.abs(flat[path][part]).max() > 0
+  flat[path][part] = 0
+  return unflatten_dict(flat, sep="/")
 
 
 def rates(params) -> dict:
@@ -115,7 +100,7 @@ def rates(params) -> dict:
   means = measure({name: PROBES[name] for name in CLAIMED}, [observation])
   return {
     name: list(means[name].values())[index].value
-    for name, (index, _) in CLAIMED.items()
+    for name, (index, *_) in CLAIMED.items()
   }
 
 
@@ -123,8 +108,8 @@ def test_probes_find_what_the_theorem_claims():
   """And notice what a broken construction lacks."""
   params = weights.parameters(built("4,12"), N)
   assert rates(params) == dict.fromkeys(CLAIMED, 1.0)
-  for name, (_, part) in CLAIMED.items():
-    values = rates(broken(params, part))
+  for name, (_, path, part) in CLAIMED.items():
+    values = rates(broken(params, path, part))
     assert values[name] < 0.9, (name, values)
 
 
@@ -167,7 +152,6 @@ TRAINED = "initial.kind='random'", "train.steps=1", "eval.precisions=(4,)"
   (
     (*TRAIN, ("model.num_decoder_layers=3",), ("num_decoder_layers", "2")),
     (*TRAIN, ("model.norm='block_end'",), ("model.emb_dim", "28")),
-    (*TRAIN, ("model.kind='encoder_decoder'",), ("kind", "'decoder_only'")),
     (*TRAIN, ("temperature.stretch=2.0",), ("temperature.stretch", "1.0")),
     (*TRAIN, ("initial.longest=2000000",), ("at most 1048576 items",)),
     (*TRAIN, TRAINED, ("eval.precisions",)),

@@ -144,9 +144,7 @@ def check_repeated(task, operands, length):
   sizes = [length, 1 if task.short_operand else length][: task.operands]
   for texts in operands:
     for text, size in zip(texts, sizes, strict=True):
-      digits = text[len(text) - size :]
-      assert len(set(digits)) == 1 and digits[0] != "0"
-      assert not int(text[: len(text) - size] or "0")
+      assert text.lstrip("0") == text[-1] * size
   pairs = {tuple(text[-1] for text in texts) for texts in operands}
   assert len(pairs) == 1 if task.base == 2 else len(pairs) > 6
 
