@@ -46,31 +46,31 @@ def model(near, task="addition", far=FAR, **fields):
   experiment = untrained.experiment(task, fields=lined_fields | fields)
   heads = experiment.model.config.num_heads
   lines = {"self": shared_lines(near, heads), "cross": shared_lines(far, heads)}
-  # Without constants: outputs shall hang on the keys.
+  # Outputs shall hang on the keys: not on constants, and little on phases.
+  factors = {"bias": 0.0, "embedding": 4.0}
   params = jax.tree_util.tree_map_with_path(
-    lambda path, x: 0.0 * x if path[-1].key == "bias" else x,
+    lambda path, x: factors.get(path[-1].key, 1.0) * x,
     untrained.params(experiment, seed=1),
   )
   return Model(experiment, of_seed(lines, 0), params)
 
 
 def decode_alike(model, texts, width):
-  """The outputs of `greedy`, which are those of `stream`."""
+  """Checks that `greedy` and `stream` say the same."""
   batch = untrained.typed(model.experiment, *texts, width=width)
   args = model.experiment, model.params, model.scaffold, batch
   args = *args, jnp.int32(min(width + 1, batch.inputs.shape[1])), None
   outputs = np.asarray(decode.greedy(*args))
   window = model.cache_window(batch)
   assert np.array_equal(outputs, decode.stream(*args, window))
-  return outputs
+  assert len(np.unique(outputs)) > 2  # not one token again and again
 
 
 def test_lists_of_different_lengths_read_keys_of_their_own():
   near, far = [Line(1, LEFT, 1, -1)], [Line(0, RIGHT, 1, 0)]
   lined = model(near, "reverse", far, **{"data.train_length": 5})
   texts = "1 2 3", "4 2", "3 1 4 2 1", "1"
-  outputs = decode_alike(lined, texts, 5)
-  assert len(set(map(tuple, outputs))) > 1
+  decode_alike(lined, texts, 5)
 
 
 @pytest.mark.parametrize("name", ("fixed", "whole"))
@@ -78,8 +78,7 @@ def test_a_short_cache_decodes_what_the_whole_cache_does(name):
   lined = model(NEAR[name])
   numbers = np.random.default_rng(0).integers(0, 10**9, (4, 2))
   texts = [f"{a}+{b}" for a, b in numbers]
-  outputs = decode_alike(lined, texts, 12)
-  assert len(np.unique(outputs)) > 2  # not one token again and again
+  decode_alike(lined, texts, 12)
 
 
 def test_rows_beyond_a_block_are_looked_up_anew(monkeypatch):
