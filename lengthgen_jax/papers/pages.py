@@ -157,10 +157,9 @@ def main_table(
       lines.append(line | {"": source} | numbers)
     measured = ours[ours.entry == str(entry)].to_dict("records")
     lines += [dashes | x | line | {"": "**ours**"} for x in measured]
-    if not measured:
-      # Only models that a certificate finds wrong are finetuned.
-      status = "not finetuned" if row.stage == "finetune" else "no rows"
-      status = status if row.run.name in done else "not run yet"
+    # Only models that a certificate finds wrong are finetuned.
+    if not measured and row.stage != "finetune":
+      status = "no rows" if row.run.name in done else "not run yet"
       lines.append(dashes | line | {"": "ours", "seeds": status})
   several = ["test set"] * (part.test_set.nunique() > 1)
   columns = ["task", "model", *several, "", *map(str, sorted(lengths))]
