@@ -10,10 +10,7 @@ import untrained
 from plain_lines import INF, random_lines
 
 from lengthgen_jax.attention.biases import file
-from lengthgen_jax.attention.kernel import (
-  DenseBias,
-  attend,
-)
+from lengthgen_jax.attention.kernel import DenseBias, attend
 from lengthgen_jax.attention.lines import WHOLE, of_seed
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.tasks.packing import KINDS
@@ -26,19 +23,15 @@ def normal(seed, *shape):
 
 
 def softmax_reference(query, key, value, bias, tau):
-  """Plain attention in float64, one row and head at a time."""
+  """Scores, weights and context in float64."""
   query, key, value = (x.astype(np.float64) for x in (query, key, value))
-  batch, heads, rows, size = query.shape
-  context = np.zeros(query.shape)
-  weights = np.zeros((batch, heads, rows, key.shape[2]))
-  for b, t, h in np.ndindex(batch, rows, heads):
-    logits = tau[b, h, t] * (key[b, h] @ query[b, h, t]) / np.sqrt(size)
-    logits = logits + bias[h, t]
-    if logits.max() > -INF:
-      exp = np.exp(logits - logits.max())
-      weights[b, h, t] = exp / exp.sum()
-    context[b, h, t] = weights[b, h, t] @ value[b, h]
-  return context, weights
+  scores = tau * np.einsum("bhtk,bhsk->bhts", query, key)
+  scores /= np.sqrt(query.shape[-1])
+  logits = scores + bias
+  highest = logits.max(-1, keepdims=True)
+  exp = np.exp(logits - np.maximum(highest, -1e9))  # of a closed row it is 0
+  weights = exp / np.maximum(exp.sum(-1, keepdims=True), 1e-300)
+  return scores, weights, np.einsum("bhts,bhsk->bhtk", weights, value)
 
 
 @pytest.mark.parametrize("scale", (1.0, 100.0))
@@ -49,28 +42,24 @@ def test_attention_is_a_plain_softmax(scale):
   bias[normal(4, 3, 5, 7) > 0.5] = -INF
   bias[1, 2] = -INF
   context, acts = run(query, key, value, DenseBias(bias[None]), tau)
-  expected, weights = softmax_reference(query, key, value, bias, tau[..., 0])
+  scores, weights, expected = softmax_reference(query, key, value, bias, tau)
   np.testing.assert_allclose(acts["weights"], weights, atol=1e-5 * scale)
   np.testing.assert_allclose(context, expected, atol=2e-5 * scale)
-  scores = tau * np.einsum("bhtk,bhsk->bhts", query, key) / 2  # sqrt(4)
   np.testing.assert_allclose(acts["scores"], scores, rtol=1e-3, atol=1e-3)
   assert np.all(np.asarray(acts["weights"])[:, bias == -INF] == 0)
-  plain = run(query, key, value, DenseBias(bias[None]), None)[1]
-  np.testing.assert_allclose(tau * plain["scores"], scores, rtol=1e-3)
 
 
 def test_bfloat16_keeps_float32_weights_and_scores():
   """The temperature multiplies float32 scores, not rounded ones."""
   query, key, value = (jnp.bfloat16(normal(i, 1, 2, 6, 16)) for i in range(3))
   tau = jnp.full((1, 1, 1, 1), 1.2345678)
-  context, acts = run(
-    query, key, value, DenseBias(jnp.zeros((1, 2, 6, 6))), tau
-  )
+  bias = DenseBias(jnp.zeros((1, 2, 6, 6)))
+  context, acts = run(query, key, value, bias, tau)
   assert context.dtype == jnp.bfloat16
   assert acts["weights"].dtype == acts["scores"].dtype == jnp.float32
   np.testing.assert_allclose(acts["weights"].sum(-1), 1.0, rtol=1e-6)
-  exact = [np.asarray(x, np.float64) for x in (query, key)]
-  scores = 1.2345678 * np.einsum("bhtk,bhsk->bhts", *exact) / 4
+  arrays = (np.asarray(x) for x in (query, key, value))
+  scores, *_ = softmax_reference(*arrays, 0.0, 1.2345678)
   np.testing.assert_allclose(acts["scores"], scores, rtol=1e-4, atol=1e-5)
 
 

@@ -17,7 +17,6 @@ from lengthgen_jax.config import fields, files
 from lengthgen_jax.errors import machine_error
 from lengthgen_jax.pipelines import workdir
 from lengthgen_jax.training import loop, mesh
-from lengthgen_jax.training.mesh import SINGLE_DEVICE
 
 DEVICES = 4
 
@@ -65,10 +64,6 @@ def test_the_environment_does_not_change_what_a_key_stands_for(four):
   assert four["bits"] == jax.random.bits(key, (3,)).tolist()
 
 
-def test_every_leaf_of_the_states_is_split_over_seeds(four):
-  assert four["models"]["unsplit"] == four["toys"]["unsplit"] == []
-
-
 def test_tests_and_calibration_are_the_same_on_four_devices(four):
   """Of 13 examples, which four devices do not divide."""
   tests = four["models"]["tests"]
@@ -77,9 +72,10 @@ def test_tests_and_calibration_are_the_same_on_four_devices(four):
   assert tests["sums"] < 1e-10 and tests["counted"] == 6
 
 
-def test_a_mesh_is_one_compile_whatever_becomes_of_its_seeds(four):
+def test_states_are_split_over_seeds_and_a_mesh_is_one_compile(four):
   """Chunks of seeds in turn; a run with checkpoints of seeds side by side."""
-  assert four["models"]["compiled"] == four["toys"]["compiled"] == 1
+  for part in (four["models"], four["toys"]):
+    assert part["unsplit"] == [] and part["compiled"] == 1
 
 
 def test_a_run_goes_on_on_another_number_of_devices(
@@ -99,39 +95,25 @@ def test_a_run_goes_on_on_another_number_of_devices(
 # The choice of a mesh, as if there were more devices.
 
 
-@pytest.mark.parametrize(
-  ("devices", "seeds", "batch", "shape"),
-  [
-    (1, 5, 128, (1, 1)),
-    (8, 2, 128, (2, 4)),
-    (8, 6, 36, (2, 4)),
-    (6, 4, 128, (2, 1)),  # three do not divide the batch
-  ],
-)
-def test_as_many_seeds_as_divide_and_the_batch_over_the_rest(
-  devices, seeds, batch, shape
-):
-  assert mesh.default_shape(devices, seeds, batch) == shape
+def test_as_many_seeds_as_divide_and_the_batch_over_the_rest():
+  """Of six devices with four seeds, three do not divide the batch."""
+  shapes = {(1, 5): (1, 1), (8, 2): (2, 4), (8, 6): (2, 4), (6, 4): (2, 1)}
+  for (devices, seeds), shape in shapes.items():
+    assert mesh.default_shape(devices, seeds, 128) == shape
 
 
-@pytest.mark.parametrize(
-  ("assignments", "words"),
-  [
-    (("mesh=(3, 1)",), ("mesh=(3, 1): 3 does not divide the 2 seeds",)),
-    (
-      ("mesh=(1, 5)",),
-      ("mesh=(1, 5): 5 does not divide train.batch_size=32", "(1, 1), or ()"),
-    ),
-    (("mesh=(2, 4)",), ("mesh=(2, 4): 8 does not divide the 1 devices",)),
-    (("mesh=(0, 1)",), ("mesh=(0, 1): must be integers from 1 on",)),
-  ],
-)
 def test_a_mesh_that_does_not_fit_is_refused_before_anything_is_compiled(
-  assignments, words, tmp_path
+  tmp_path,
 ):
-  config = changed(*assignments, preset="addition,vanilla")
-  line = refused("train", config, tmp_path / "run")
-  assert all(word in line for word in words), line
+  for shape, words in {
+    "(3, 1)": "3 does not divide the 2 seeds",
+    "(1, 5)": "5 does not divide train.batch_size=32",
+    "(2, 4)": "8 does not divide the 1 devices",
+    "(0, 1)": "must be integers from 1 on",
+  }.items():
+    config = changed(f"mesh={shape}", preset="addition,vanilla")
+    line = refused("train", config, tmp_path / "run")
+    assert f"mesh={shape}: {words}" in line
   assert not (tmp_path / "run").exists()
 
 
@@ -140,11 +122,6 @@ def test_fewer_seeds_take_another_mesh_where_theirs_does_not_divide_them():
   config = changed("mesh=(2, 1)", "seeds=(0, 1)")
   assert fields.retrain_config(config, (0, 1), None).mesh == (2, 1)
   assert fields.retrain_config(config, (1,), None).mesh == ()
-  assert (
-    SINGLE_DEVICE.for_seeds(1, 7)
-    is SINGLE_DEVICE.for_seeds(3, 7)
-    is SINGLE_DEVICE
-  )
 
 
 def test_the_mesh_is_no_part_of_what_a_run_is(tmp_path):

@@ -16,11 +16,9 @@ from lengthgen_jax.attention.normalizers import (
 )
 
 INF = np.inf
-ALPHAS = (1.05, 1.5, 2.0)
 FORMS = {
   "softmax": AttentionConfig(),
-  "entmax": AttentionConfig("entmax"),
-  "entmax_1.9": AttentionConfig("entmax", 1.9),
+  "entmax": AttentionConfig("entmax", 1.9),
   "sparsemax": AttentionConfig("sparsemax"),
   "stick_breaking": AttentionConfig("stick_breaking"),
 }
@@ -112,12 +110,11 @@ def test_a_single_key_has_all_of_the_weight_whatever_its_bias(name):
   np.testing.assert_array_equal(weights, np.eye(2))
 
 
-@pytest.mark.parametrize("keys", (2, 2000))
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_entmax_of_any_alpha_and_any_number_of_keys(alpha, keys):
-  """Weights of many nearly equal keys, where thresholds converge slowest."""
+@pytest.mark.parametrize("alpha", (1.05, 1.5, 2.0))
+def test_entmax_of_any_alpha_and_many_keys(alpha):
+  """Nearly equal keys, too, where thresholds converge slowest."""
   for scale in (0.01, 1.0, 30.0):
-    values = np.random.default_rng(keys).normal(size=(20, keys)) * scale
+    values = np.random.default_rng(0).normal(size=(20, 2000)) * scale
     expected = np.array([entmax_by_bisection(row, alpha) for row in values])
     with jax.enable_x64(True):
       weights = entmax(jnp.asarray(values), alpha)
@@ -154,7 +151,7 @@ def test_stick_breaking_takes_keys_by_index():
 
 @pytest.mark.parametrize("name", FORMS)
 def test_attention_along_lines_is_dense_attention(name):
-  """Weights, context and gradients, in bfloat16 too; a row may be closed."""
+  """Context and gradients; a row may be closed."""
   rng = np.random.default_rng(0)
   query, key, value = (
     rng.normal(size=(2, 2, 5, 4)).astype(np.float32) for _ in range(3)
@@ -182,9 +179,6 @@ def test_attention_along_lines_is_dense_attention(name):
   gradients, context = results[0]
   assert not context[:, 0, 0].any() and not gradients[0][:, 0, 0].any()
   assert np.abs(gradients[0]).max() > 0.1
-  half = [x.astype(jnp.bfloat16) for x in (query, key, value)]
-  _, acts = attend(*half, DenseBias(dense), None, "highest", FORMS[name])
-  assert acts["weights"].dtype == jnp.float32
 
 
 # What is refused.
@@ -194,7 +188,5 @@ def test_invalid_normalizers_are_refused():
   for alpha in (1.0, 2.5):
     with refuses(f"attention.alpha={alpha}", "above 1", "at most 2"):
       untrained.experiment(fields={"attention.alpha": alpha})
-  with refuses("attention.normalizer='hardmax'", "stick_breaking"):
-    untrained.experiment(fields={"attention.normalizer": "hardmax"})
   with refuses("'stick_breaking'", "model.kind='decoder_only'", "sparsemax"):
     untrained.experiment(fields={"attention.normalizer": "stick_breaking"})

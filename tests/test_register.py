@@ -17,7 +17,6 @@ from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.attention.temperature import TEMPERATURES, Temperature
 from lengthgen_jax.config import build, default_config
-from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pipelines import evaluate
 from lengthgen_jax.probes.registry import PROBES
 from lengthgen_jax.proofs.table import obstacle
@@ -33,21 +32,14 @@ COMMANDS = [
   for block in re.findall(r"```bash\n(.*?)```", TEXT, re.S)
   for line in block.splitlines()
 ]
-# Fields of a run of seconds.
+# Fields of a small model of one seed.
 QUICK = (
   "data.train_length=3",
-  "eval.free_running=False",
-  "eval.lengths=(3,)",
-  "eval.samples=(8,)",
   "model.emb_dim=16",
   "model.mlp_dim=32",
   "model.num_decoder_layers=1",
   "model.num_heads=2",
   "seeds=(0,)",
-  "train.batch_size=32",
-  "train.chunk=10",
-  "train.steps=10",
-  "train.validation_samples=16",
 )
 
 
@@ -118,20 +110,19 @@ def run_commands(workdir: str, folder) -> list[str]:
   return [run(line, folder) for line in lines]
 
 
-@pytest.mark.usefixtures("no_training", "no_figures")
-def test_registered_transducer_is_certified(folder):
-  _, certified = run_commands("runs/tripling", folder)
-  assert (folder / "runs/tripling" / "results.jsonl").exists()
-  assert "every length" in certified or "wrong" in certified
-
-
 @pytest.fixture
-def no_tests(monkeypatch):
-  """Leaves out the tests that follow training."""
+def no_tests(no_training, no_figures, monkeypatch):
+  """Leaves out training and the tests and figures that follow it."""
   monkeypatch.setattr(evaluate, "run", lambda config, folder: 0)
 
 
-@pytest.mark.usefixtures("no_training", "no_tests", "no_figures")
+@pytest.mark.usefixtures("no_tests")
+def test_registered_transducer_is_certified(folder):
+  _, certified = run_commands("runs/tripling", folder)
+  assert "every length" in certified or "wrong" in certified
+
+
+@pytest.mark.usefixtures("no_tests")
 def test_registered_probe_has_rows(folder):
   run_commands("runs/first_key", folder)
   workdir = folder / "runs/first_key"
@@ -139,7 +130,7 @@ def test_registered_probe_has_rows(folder):
   assert list((workdir / "figures" / "probes").glob("*.png"))
 
 
-@pytest.mark.usefixtures("no_training", "no_tests", "no_figures")
+@pytest.mark.usefixtures("no_tests")
 def test_workdir_names_what_registers_its_task(folder):
   """A registered task answers a line; without its file it is refused."""
   _, answer = run_commands("runs/sum", folder)
@@ -152,109 +143,88 @@ def test_workdir_names_what_registers_its_task(folder):
   assert "modular_sum.py" in line
 
 
+def mine(parent: type, **members) -> type:
+  """A user's subclass."""
+  return type("Mine", (parent,), members)
+
+
+class Undecorated(Modular):
+  name, items = "undecorated", 3
+  items: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Extended(Modular):
+  name = "extended"
+  size: int = 3
+
+
+def of_n(**fields) -> Temperature:
+  return Temperature(value=lambda n, a, b: a * n, **fields)
+
+
+BAD_TASKS = {
+  "step must take (self, state, symbols), and not": mine(
+    Addition, name="stepless", step=lambda self, state: state
+  ),
+  "'addition' exists already": Addition,
+  "choose a name of letters": mine(Addition, name=""),
+  "'stateless' has no states, step": mine(ArithmeticTask, name="stateless"),
+  "operator '=': choose": mine(Addition, name="signless", operator="="),
+  "has fields (items): decorate it": Undecorated,
+  "whose config section 'modular' it shares": Extended,
+  "2 operands in base 8: choose": mine(Addition, name="octal", base=8),
+}
+BAD_PARTS = [
+  (register.bias, lambda section: {}, "function of (section, spec), and not"),
+  (register.position_encoding, Addition, "no subclass of PositionEncoding"),
+  (
+    register.position_encoding,
+    mine(PositionEncoding, additive=True),
+    "needs both additive = True and a method bias",
+  ),
+  (
+    register.temperature,
+    of_n(),
+    "temperature 'mine': counts=''; choose one of items, visible",
+  ),
+  (
+    register.temperature,
+    of_n(counts="items", offset=True, projections=1),
+    "b is either the offset or projections",
+  ),
+  (
+    register.normalizer,
+    Normalizer("softmax"),
+    "weights of normalizer 'mine' is no function",
+  ),
+  (register.optimizer, lambda train: None, "is no Optimizer"),
+]
+
+
 def test_names_that_exist_and_things_that_lack_a_part_are_refused():
-  class Nameless(Addition):
-    name = ""
+  for words, task in BAD_TASKS.items():
+    with command.refuses(words):
+      register.task(task)
+  for register_as, part, words in BAD_PARTS:
+    with command.refuses(words):
+      register_as("mine", part)
 
-  class Stateless(ArithmeticTask):
-    name = "stateless"
 
-  class Signless(Addition):
-    name, operator = "signless", "="
-
-  class Undecorated(Modular):
-    name, items = "undecorated", 3
-    items: int
-
-  @dataclasses.dataclass(frozen=True)
-  class Extended(Modular):
-    name = "extended"
-    size: int = 3
-
-  class Octal(Addition):
-    name, base = "octal", 8
-
-  class Stepless(Addition):
-    name = "stepless"
-
-    def step(self, state):
-      return state
-
-  temperature = lambda **fields: Temperature(
-    value=lambda n, a, b: a * n, **fields
-  )
-  for match, register_it in {
-    r"step must take \(self, state, symbols\), and not": (
-      lambda: register.task(Stepless)
-    ),
-    r"bias 'mine' must be a function of \(section, spec\), and not": (
-      lambda: register.bias("mine", lambda section: {})
-    ),
-    "'addition' exists already": lambda: register.task(Addition),
-    "choose a name of letters": lambda: register.task(Nameless),
-    "'stateless' has no states, step": lambda: register.task(Stateless),
-    "operator '=': choose": lambda: register.task(Signless),
-    r"has fields \(items\): decorate it": lambda: register.task(Undecorated),
-    "whose config section 'modular' it shares": lambda: register.task(Extended),
-    "2 operands in base 8: choose": lambda: register.task(Octal),
-    "choose one of": lambda: register.hint("sorting", "x", Addition),
-    "no subclass of PositionEncoding": (
-      lambda: register.position_encoding("mine", Addition)
-    ),
-    "needs both additive = True and a method bias": (
-      lambda: register.position_encoding(
-        "mine", type("Mine", (PositionEncoding,), {"additive": True})
-      )
-    ),
-    "temperature 'mine': counts=''; choose one of items, visible": (
-      lambda: register.temperature("mine", temperature())
-    ),
-    "b is either the offset or projections": (
-      lambda: register.temperature(
-        "mine", temperature(counts="items", offset=True, projections=1)
-      )
-    ),
-    "weights of normalizer 'mine' is no function": (
-      lambda: register.normalizer("mine", Normalizer("softmax"))
-    ),
-    "is no Optimizer": lambda: register.optimizer("mine", lambda train: None),
-    "is no Probe": lambda: register.probe("mine", lambda seen: ()),
-  }.items():
-    with pytest.raises(UsageError, match=match) as error:
-      register_it()
-    assert "\n" not in str(error.value)
+# A step, the state before the first one, and the refusal.
+STEPS = [
+  (lambda self, state, symbols: (state + 1, symbols[0]), 0, "goes to 2, and"),
+  (lambda self, state, symbols: (state, symbols["a"]), 0, "fails: TypeError"),
+  (lambda self, state, symbols: (state, symbols[0] + 100), 0, "writes 100, "),
+  (Addition.step, 5, "starts in 5, and"),
+]
 
 
 def test_transducer_that_leaves_its_states_is_refused():
-  class Leaky(Addition):
-    name = "leaky"
-
-    def step(self, state, symbols):
-      return state + 1, symbols[0]
-
-  class Failing(Addition):
-    name = "failing"
-
-    def step(self, state, symbols):
-      return state, symbols["a"]
-
-  class Wordless(Addition):
-    name = "wordless"
-
-    def step(self, state, symbols):
-      return state, symbols[0] + 100
-
-  class Foreign(Addition):
-    name, initial_state = "foreign", 5
-
-  for task, words in (
-    (Leaky, "step.state, symbols. goes to 2, and"),
-    (Failing, "step.state, symbols. fails: TypeError"),
-    (Wordless, "step.state, symbols. writes 100, 101, .* range"),
-    (Foreign, "step.state, symbols. starts in 5, and"),
-  ):
+  for n, (step, start, words) in enumerate(STEPS):
+    task = mine(Addition, name=f"mine_{n}", step=step, initial_state=start)
     register.task(task)
-    with pytest.raises(UsageError, match=words):
+    with command.refuses(f"step(state, symbols) {words}"):
       build.build(default_config(task.name))
 
 

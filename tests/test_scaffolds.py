@@ -35,11 +35,6 @@ def total(config, lines, site, rows, keys, decoding=False):
   return np.asarray(bias.values)
 
 
-def drawing(bias_TxS) -> list[str]:
-  """One string per row: `.` open, `x` closed."""
-  return ["".join(".x"[int(v == -INF)] for v in row) for row in bias_TxS]
-
-
 # Windows.
 
 

@@ -15,7 +15,6 @@ from lengthgen_jax.rng import Noise
 from lengthgen_jax.tasks.packing import KINDS
 
 SORTS = "5 3 4 3", "2 1"
-KINDS_OF_N = {"items": "log_items", "visible": "log_visible"}
 
 
 def tempered(kind, family, fields=()):
@@ -39,21 +38,17 @@ TAUS = {  # at n = 7, a = 0.5, b = 1.25
 }
 
 
-@pytest.mark.parametrize("kind", TEMPERATURES)
+@pytest.mark.parametrize("kind", TAUS)
 def test_tau_is_its_formula(kind):
-  n = np.array([[7.0]]) if kind != "none" else None
   b = np.array([[[[1.0]]], [[[-0.3]]]]) if kind == "asentmax" else 1.25
-  tau = temperature.tau(sections.Temperature(kind), n, 0.5, b)
-  if kind == "none":
-    assert tau is None
-  else:
-    np.testing.assert_allclose(tau, [[[[TAUS[kind]]]]], rtol=1e-6)
+  section = sections.Temperature(kind)
+  tau = temperature.tau(section, np.array([[7.0]]), 0.5, b)
+  np.testing.assert_allclose(tau, [[[[TAUS[kind]]]]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("size", KINDS_OF_N)
-def test_n_counts_items_or_what_a_row_sees_and_never_padding(size):
+@pytest.mark.parametrize("kind", ("log_items", "log_visible"))
+def test_n_counts_items_or_what_a_row_sees_and_never_padding(kind):
   """A decoder with a source of its own counts what each site sees."""
-  kind = KINDS_OF_N[size]
   sizes = {
     (family, longest): tempered(kind, family)
     .site_inputs({}, sorts(family, longest))
@@ -63,7 +58,8 @@ def test_n_counts_items_or_what_a_row_sees_and_never_padding(size):
   }
   items = [[4], [2]]
   n = sizes["decoder_only", 6]["self"]
-  assert np.array_equal(n, items if size == "items" else [np.arange(1, 13)])
+  seen = [np.arange(1, 13)]
+  assert np.array_equal(n, items if kind == "log_items" else seen)
   n = sizes["encoder_decoder", 6]
   assert np.array_equal(n["self"], [np.arange(1, 7)])
   assert np.array_equal(n["cross"], items)

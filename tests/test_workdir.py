@@ -38,7 +38,6 @@ def test_saved_config_of_another_version_gets_defaults(tmp_path):
   [
     ('{"sequences": {"size": 1}}', "no field 'sequences'"),
     ('{"train": {"momentum": 1}}', "train.momentum: no field 'momentum'"),
-    ('{"train": {"steps": "many"}}', "train.steps: cannot be 'many'"),
     ('{"train": {', "cannot be read"),
   ],
 )
@@ -51,25 +50,22 @@ def test_saved_config_of_other_fields_is_refused(saved, words, tmp_path):
 
 
 def test_reading_an_empty_workdir_is_refused(tmp_path):
-  for mode in ("evaluate", "predict", "calibrate"):
-    line = refusal(inside(TINY, f"--workdir={tmp_path}", f"--mode={mode}"))
-    assert str(tmp_path) in line and "--mode=train" in line
-  line = refusal(inside(f"--workdir={tmp_path}", "--mode=predict"))
-  assert "--config is missing" in line
-  line = refusal(inside(f"--workdir={tmp_path}", "--mode=report"))
-  assert str(tmp_path) in line and "no results.jsonl" in line
+  for words, reason in (
+    ([TINY, "--mode=predict"], "--mode=train"),
+    (["--mode=predict"], "--config is missing"),
+    (["--mode=report"], "no results.jsonl"),
+  ):
+    line = refusal(inside(f"--workdir={tmp_path}", *words))
+    assert str(tmp_path) in line and reason in line
   assert not list(tmp_path.iterdir())
 
 
 def test_workdir_of_another_config_is_refused(trained):
   before = contents(trained)
   override, workdir = "--config.model.mlp_dim=64", f"--workdir={trained}"
-  for mode in ("train", "evaluate", "predict", "calibrate"):
-    line = refusal(inside(TINY, workdir, override, f"--mode={mode}"))
+  for words in ([TINY], [TINY, "--mode=evaluate"], ["--mode=predict"]):
+    line = refusal(inside(workdir, override, *words))
     assert "model.mlp_dim=64 but 32" in line and str(trained) in line
-  assert "model.mlp_dim=64 but 32" in refusal(inside(workdir, override))
-  line = refusal(inside(TINY, workdir, "--config.seeds=(5,)"))
-  assert "seeds=(5,) but (0, 1)" in line
   assert contents(trained) == before
 
 
@@ -117,9 +113,8 @@ def test_a_second_process_in_a_workdir_is_refused(trained, tmp_path):
   shutil.copytree(trained, workdir)
   with workdirs.lock(workdir):
     before = contents(workdir)
-    for arguments in ([TINY], ["--mode=evaluate"], ["--mode=calibrate"]):
-      line = refusal(inside(f"--workdir={workdir}", *arguments))
-      assert f"--workdir={workdir}: another process works in it" in line
+    line = refusal(inside(f"--workdir={workdir}", "--mode=evaluate"))
+    assert f"--workdir={workdir}: another process works in it" in line
     assert contents(workdir) == before
     new = tmp_path / "new"
     with workdirs.lock(new):
@@ -153,19 +148,16 @@ def test_every_row_of_a_leaking_model_is_marked(trained_models, tmp_path):
   rows = evaluate.evaluate(stage, tmp_path)
   assert len(rows) == 3 and all(row["leak"] for row in rows)
   assert not any(row["teacher_forced"] for row in rows)  # they are decoded
-  assert rows == records.read(tmp_path / "results.jsonl")
   table = tables.run_table(rows)
   assert "window_cpi LEAK" in table and "1 of 2 seeds" in table
 
 
 def test_rows_of_a_run_are_the_same_wherever_its_bias_lies(tmp_path):
   """A workdir that was moved is still the same run."""
-  config = changed("bias.kind='file'", "bias.file='here/bias.npz'")
-  moved = changed("bias.kind='file'", "bias.file='there/bias.npz'")
-  other = changed("bias.kind='file'", "bias.file='there/other.npz'")
+  config, moved, other = (
+    changed("bias.kind='file'", f"bias.file='{path}'")
+    for path in ("here/bias.npz", "there/bias.npz", "there/other.npz")
+  )
+  moved.dyck.bound += 1  # nor does it matter what other tasks there are
   assert files.config_hash(config) == files.config_hash(moved)
   assert files.config_hash(config) != files.config_hash(other)
-  assert files.config_hash(config) != files.config_hash(get_config())
-  # Nor does it matter what other tasks there are.
-  moved.dyck.bound += 1
-  assert files.config_hash(config) == files.config_hash(moved)
