@@ -29,30 +29,12 @@ STEPS = (3, 2)  # of each chunk
 BATCH = 44  # examples of a step, of which each of two devices has 22
 
 
-def unsplit(states, shape) -> list[str]:
-  """Returns the paths of the leaves that are not split over the seeds alone.
-
-  Args:
-    states: a pytree of arrays [R, ...], R seeds.
-    shape: (seeds, data) of the mesh. Each shard must have R / seeds seeds, and
-      devices along `data` must have the same shard.
-  """
-  return [
-    jax.tree_util.keystr(path)
-    for path, x in jax.tree.leaves_with_path(states)
-    if isinstance(x, jax.Array)
-    if {s.data.shape[0] for s in x.addressable_shards} != {len(x) // shape[0]}
-    or len({str(s.index) for s in x.addressable_shards}) != shape[0]
-    or len(x.addressable_shards) != shape[0] * shape[1]
-  ]
-
-
 def toys(folder) -> dict:
   """Trains a toy's seeds side by side, and returns how often training was
-  compiled, and `unsplit` leaves."""
+  compiled."""
   run = toy_run(folder, (2, 2), seed_axis="vmap")
-  states = loop.train(run)
-  return {"compiled": compiled(run.spec), "unsplit": unsplit(states, (2, 2))}
+  loop.train(run)
+  return {"compiled": compiled(run.spec)}
 
 
 def compiled(spec: TrainSpec) -> int:
@@ -62,7 +44,7 @@ def compiled(spec: TrainSpec) -> int:
 
 def models() -> dict:
   """Trains a small model in float64 on one device and on four, seeds in turn,
-  and returns how these differ and how its arrays are split."""
+  and returns how these differ."""
   config = untrained.config(
     kind="decoder_only",
     fields={
@@ -74,7 +56,7 @@ def models() -> dict:
     },
   )
   jax.config.update("jax_enable_x64", True)
-  experiment, report, ends, losses = build.build(config), {}, [], []
+  experiment, ends, losses = build.build(config), [], []
   scaffold = build.make_scaffold(config, experiment)
   spec = TrainSpec(experiment, sections.Train(**config.train))
   start = loop.init_seeds(spec, SEEDS)
@@ -96,10 +78,9 @@ def models() -> dict:
     experiment, {}, jax.tree.map(lambda x: jnp.asarray(x[0]), ends[0])
   )
   flat_mesh = device_mesh.for_one_seed()
-  return report | {
+  return {
     "dtypes": sorted({str(x.dtype) for x in jax.tree.leaves(ends)}),
     "lowered": [*exported.platforms, exported.nr_devices],
-    "unsplit": unsplit(states, (2, 2)),
     "params": max_difference(*ends),
     "losses": max_difference(losses[: len(STEPS)], losses[len(STEPS) :]),
     "compiled": compiled(spec),

@@ -209,21 +209,6 @@ def test_a_planted_line_is_recovered_and_holds_at_ten_times_the_size(
   assert_only(lines, line, *large)
 
 
-def test_a_line_belongs_to_the_rows_of_one_segment():
-  """What other rows attend to is nobody's line."""
-  at = lambda n: (
-    places(tokens((A, n), (TARGET, n))),
-    places(tokens((B, n), (A, n))),
-  )
-  line = (TARGET, B, LEFT, 1, 0)
-  lines = recovered(line, [at(6), at(8)], (0, 1), {A, B})
-  assert (lines.row_segment == TARGET).all()
-  assert_only(lines, line, *at(60))
-  # The same attention of the other rows: no line stands out.
-  lines = recovered((A, *line[1:]), [at(6), at(8)], (0, 1), {A, B})
-  assert not lines.valid.any() and not lines.transparent.any()
-
-
 def test_rows_that_are_not_used_say_nothing():
   """Whatever they attend to; and a line need not cross them."""
   rows, keys = outputs(12), places(tokens((A, 12)))

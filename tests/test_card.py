@@ -5,7 +5,6 @@ import importlib.util
 import json
 import pathlib
 
-import command
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,39 +21,12 @@ def card():
   return module
 
 
-def test_the_benchmark_runs_every_config_once(card, tmp_path, monkeypatch):
-  """But for those that are done."""
-  timed = []
-
-  def time_it(arguments):
-    with command.parsed(*arguments) as (mode, config):
-      timed.append((mode, config.task))
-    folder = pathlib.Path(arguments[-1].removeprefix("--workdir="))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bench.json").write_text("{}")
-    return 0
-
-  monkeypatch.setattr(card, "lengthgen", time_it)
-  (tmp_path / "bench" / "main").mkdir(parents=True)  # it was interrupted
-  card.bench(tmp_path)
-  card.bench(tmp_path)
-  tasks = ("addition", "addition", "addition", "sort")
-  assert timed == [("bench", task) for task in tasks]
-  assert {x.name for x in (tmp_path / "bench").iterdir()} == {*card.BENCHED}
-
-
 def test_runs_exist_and_an_estimate_is_of_a_run_s_steps(card):
   jobs = card.tables.jobs_of([*card.RUNS], "paper", {})
   assert [job.run.name for job in jobs] == [*card.RUNS]
   run = jobs[0].run._replace(config="tests/tiny.py", mode="train", fields={})
   steps, flops = card.estimate(run)
   assert steps == card.load_config("tests/tiny.py").train.steps and flops > 0
-
-
-def test_a_limit_that_is_no_number_of_minutes_is_refused(card, capsys):
-  assert card.main(["--minutes=nan"]) == 1
-  error = capsys.readouterr().err
-  assert error == "card: --minutes=nan: must be in (0, 10^6)\n"
 
 
 def test_devices_that_compute_the_same_pass_and_others_do_not(

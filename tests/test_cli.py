@@ -184,7 +184,6 @@ ADDITION = "addition,window_cpi"
 FIXED = ("data.width='fixed'", "data.fixed_width=8", "eval.lengths=(2, 8)")
 REFUSED = [
   (ADDITION, ("task='subtraction'",), ["addition", "parity"]),
-  (ADDITION, ("model.num_heads=3",), ["model.emb_dim=16"]),
   (ADDITION, ("model.dropout_rate=1.0",), ["[0, 1)"]),
   (ADDITION, ("train.learning_rate=1e999",), ["learning_rate=inf", "finite"]),
   (ADDITION, ("arithmetic.slack=0",), ["digit more"]),
@@ -198,7 +197,6 @@ REFUSED = [
   (ADDITION, ("eval.frontier_samples=298",), ["299"]),
   (ADDITION, FIXED, ["8 digits do not fit", "W=8"]),
   ("sort", ("hints=('carry',)",), ["successor", "minimum"]),
-  ("sort", ("mixing.weights=(1, 2)",), ["mixing.kind=weighted"]),
   ("sort", ("data.buckets=(6, 3)",), ["rise"]),
   ("sort", ("data.width='fixed'",), ["not padded", "natural"]),
   ("sort", ("train.batch_size=1",), ["too few", "buckets"]),

@@ -21,11 +21,9 @@ def after(config: ConfigDict, changes: dict) -> ConfigDict:
 EFFECTS = {
   "data.fixed_width": ({}, {"data.width": "fixed"}),
   "model.norm_kind": ({"model.norm": "none"}, {}),
-  "positions.table": ({}, {"positions.kind": "learned"}),
   "train.adam_eps": ({"train.optimizer": "lion"}, {}),
   "retrain.train.adam_b1": ({"retrain.train.optimizer": "lion"}, {}),
   "finetune.steps": ({}, {"finetune.rounds": 1}),
-  "prune.margin_share": ({"prune.enabled": False}, {}),
   "sort.count_gap": (
     {"task": "sort", "hints": ("fill",)},
     {"task": "sort", "hints": ("count",)},

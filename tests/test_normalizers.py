@@ -7,7 +7,6 @@ import pytest
 import untrained
 from command import refuses
 
-from lengthgen_jax.attention.kernel import DenseBias, SparseBias, attend
 from lengthgen_jax.attention.normalizers import (
   NORMALIZERS,
   AttentionConfig,
@@ -147,38 +146,6 @@ def test_stick_breaking_takes_keys_by_index():
   values = np.array([[[[0.0, 0.0, 0.0]]]], np.float32)
   weights = stick_breaking(values, np.array([[[[2, 0, 1]]]]))
   np.testing.assert_allclose(weights[0, 0, 0], [1 / 2, 1 / 8, 1 / 4])
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_attention_along_lines_is_dense_attention(name):
-  """Context and gradients; a row may be closed."""
-  rng = np.random.default_rng(0)
-  query, key, value = (
-    rng.normal(size=(2, 2, 5, 4)).astype(np.float32) for _ in range(3)
-  )
-  index = np.stack([rng.permutation(5)[:3] for _ in range(10)])
-  index = index.reshape(1, 2, 5, 3).astype(np.int32)
-  values = rng.normal(size=index.shape).astype(np.float32)
-  values[0, 0, 0], values[0, 1, 2, 0] = -INF, -INF
-  dense = np.full((1, 2, 5, 5), -INF, np.float32)
-  np.put_along_axis(dense, index, values, axis=-1)
-
-  def loss(arrays, bias):
-    arrays = [2 * x for x in arrays]  # so that weights are far from uniform
-    context, _ = attend(*arrays, bias, None, "highest", FORMS[name])
-    return jnp.sin(context.astype(jnp.float32)).sum(), context
-
-  gradient = jax.jit(jax.grad(loss, has_aux=True))
-  results = [
-    gradient((query, key, value), bias)
-    for bias in (DenseBias(dense), SparseBias(values, index))
-  ]
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *results
-  )
-  gradients, context = results[0]
-  assert not context[:, 0, 0].any() and not gradients[0][:, 0, 0].any()
-  assert np.abs(gradients[0]).max() > 0.1
 
 
 # What is refused.

@@ -20,8 +20,6 @@ from lengthgen_jax.tasks.packing import KINDS
 D, HEADS, SIZE = 16, 2, 9
 KEY = jax.random.key(1)
 
-OF_PLACE = ("coordinates", "abacus", "coupling")  # others tell the index
-
 
 class Hooks:
   """An encoding's hooks with parameters of its own."""
@@ -68,38 +66,20 @@ def at_places(index=None, place=None, digit=None, size=SIZE):
   )
 
 
-def spaced(index):
-  """Rows and keys whose index is not their order."""
-  at = places(tokens((0, SIZE)))
-  return at._replace(index=np.asarray(index))
-
-
 def nearest(table, vectors) -> list[int]:
   """The row of a table that each vector is."""
   return np.abs(table - vectors[:, None]).max(-1).argmin(-1).tolist()
 
 
-def changed(kind: str, name: str) -> bool:
-  """Whether any hook tells an order of index or place from the usual one."""
-  hooks, order = Hooks(kind), np.array([3, 1, 0, 2, 4, 5, 8, 7, 6])
-  usual, other = at_places(), at_places(**{name: order})
-  x = normal(0, 1, HEADS, SIZE, D // HEADS)
-  pairs = [
-    (hooks.embed(usual), hooks.embed(other)),
-    (hooks.rotate(x, usual), hooks.rotate(x, other)),
-  ]
-  if hooks.module.additive and name == "index":
-    rows = spaced(np.arange(SIZE))
-    pairs.append((hooks.bias(rows, rows), hooks.bias(rows, spaced(order))))
-  return any(np.abs(a - b).max() > 1e-3 for a, b in pairs)
-
-
-@pytest.mark.parametrize("kind", POSITIONS)
-def test_an_encoding_tells_index_or_place(kind):
-  told_apart = [name for name in ("index", "place") if changed(kind, name)]
-  expected = ["place" if kind in OF_PLACE else "index"] * (kind != "none")
-  assert told_apart == expected
-  assert POSITIONS[kind].limited in ("", *expected)
+def test_coordinates_are_sinusoids_of_the_place():
+  """Whatever the index is; of two axes each has half of the features."""
+  place = np.array([3, 1, 0, 2, 4, 5, 8, 7, 6])
+  vectors = Hooks("coordinates").embed(at_places(place=place))[0]
+  np.testing.assert_allclose(vectors, sinusoid(place, D), atol=1e-6)
+  grid = np.stack([place, place[::-1]], axis=-1)
+  vectors = Hooks("coordinates").embed(at_places(place=grid))[0]
+  halves = sinusoid(place, D // 2), sinusoid(place[::-1], D // 2)
+  np.testing.assert_allclose(vectors, np.concatenate(halves, -1), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ("sinusoidal", "learned"))
@@ -130,7 +110,7 @@ def test_rope_scores_depend_on_the_difference_alone():
 
 
 def test_alibi_is_minus_slope_times_distance():
-  rows, keys = spaced(np.arange(SIZE)), places(tokens((0, 3), (1, 3)))
+  rows, keys = places(tokens((0, SIZE))), places(tokens((0, 3), (1, 3)))
   for causal in (True, False):
     bias = Hooks("alibi").bias(rows, keys, causal)
     distance = np.abs(np.arange(6) - np.arange(SIZE)[:, None])

@@ -105,14 +105,11 @@ def test_windows_are_those_of_plain_loops(name, fields, sides):
   assert np.array_equal(bias, expected)
 
 
-@pytest.mark.parametrize(
-  "name",
-  [n for n, task in TASKS.items() if not task().strides and task.axes == 1],
-)
-def test_a_task_without_places_has_no_window(name):
-  for kind in ("encoder_decoder", "decoder_only"):
-    with refuses("no fixed place"):
-      windows(name, kind, {}, 1)
+def test_a_task_without_places_has_no_window():
+  for name, task in TASKS.items():
+    if not task().strides and task.axes == 1:
+      with refuses("no fixed place"):
+        windows(name, "decoder_only", {}, 1)
 
 
 # From a scaffold to a bias.
@@ -172,31 +169,3 @@ def test_soft_cells_stay_behind_causality():
   config = BiasConfig(closed=-3.0)
   bias = total(config, of_lines(*LEAKY), "cross", OUTPUTS, padded)[0, :, 0]
   assert np.all(bias[0] >= -3.0) and np.all(bias[1, :, 4:] == -INF)
-
-
-# Training along lines.
-
-
-def windowed(length: int, **fields):
-  """(experiment, scaffold) of an ABS run without positions."""
-  fields = {
-    "bias.kind": "window",
-    "model.num_encoder_layers": 0,
-    "positions.kind": "none",
-    "data.train_length": length,
-  } | fields
-  config = untrained.config("addition", "encoder_decoder", fields)
-  experiment = untrained.experiment("addition", "encoder_decoder", fields)
-  return experiment, make_scaffold(config, experiment)
-
-
-def test_training_follows_lines_where_rows_see_few_of_many_keys():
-  experiment, lines = windowed(10)
-  assert experiment.trains_sparse(lines) and not experiment.trains_sparse({})
-  narrow = windowed(2)[0]  # five keys, six lines
-  assert not narrow.trains_sparse(lines)
-  additive = windowed(10, **{"positions.kind": "alibi"})[0]
-  assert not additive.trains_sparse(lines)
-  for lines_of_site in lines.values():
-    lines_of_site.transparent[0, 0, 1] = True  # a head that sees every key
-  assert not experiment.trains_sparse(lines)

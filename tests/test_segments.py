@@ -1,13 +1,11 @@
 """The segment embedding: every input has the vector of its token's segment."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
 from command import refuses
 
-from lengthgen_jax.evaluation import decode
 from lengthgen_jax.tasks.packing import KINDS
 
 SEGMENTS = {"positions.segments": True, "positions.kind": "none"}
@@ -48,8 +46,6 @@ def test_in_list_tasks_the_operand_and_the_output_are_two_segments():
   batch = untrained.typed(experiment, "3 1 2", "4", longest=4)
   segments = np.asarray(batch.places.segment)
   assert segments.tolist() == [[0, 0, 0, 1, 1, 1, 1, 1], [0] + [1] * 7]
-  decoding_rows = decode.select_rows(batch, jnp.int32(2), 3).places
-  assert np.array_equal(decoding_rows.segment, segments[:, 2:5])
 
 
 def test_segments_that_change_nothing_are_refused():

@@ -70,11 +70,10 @@ def test_projections_are_inner_products():
   batch = untrained.typed(experiment, "3 1 3 5")
   observation = Observation(model, batch, 1, 4)
   residual = observation.residual(0, "after_mlp")[0]
-  embedding = np.asarray(model.params["token_embedder"]["embedding"])
   head = model.params["logits_dense_sort"]
-  expected = np.einsum("td,vd->tv", residual, embedding)
+  embedding = np.asarray(model.params["token_embedder"]["embedding"])
   products = observation.project(residual, "encoder")
-  np.testing.assert_allclose(products, expected, atol=1e-4)
+  np.testing.assert_allclose(products, residual @ embedding.T, atol=1e-4)
   # Without normalization the last residual is what the logits are made of.
   products = observation.project(residual, "decoder")
   logits = products + np.asarray(head["bias"])

@@ -140,27 +140,3 @@ def test_n_is_stretched_and_in_training_jittered():
   factor = (np.exp(low * np.log(5)) - 1) / 4  # back from log(n+1)
   assert 0.99 < factor.min() < 1.3 and 75 < factor.max() < 101
   assert 0.35 < np.mean(factor < 10) < 0.65
-
-
-NOISES = {
-  "jitter": {"temperature.stretch": 10.0},
-  "dropout": {"model.dropout_rate": 0.3},
-  "places": {"positions.kind": "randomized"},
-}
-
-
-@pytest.mark.parametrize(
-  ("family", "noise"), zip(KINDS * 2, NOISES, strict=False)
-)
-def test_a_key_is_one_noise_and_another_key_another(family, noise):
-  """Of each kind of noise by itself, and none in tests."""
-  fields = {"model.dropout_rate": 0.0} | NOISES[noise]
-  experiment = tempered("log_items", family, fields)
-  params, batch = untrained.params(experiment), sorts(family)
-  index = jnp.arange(len(batch.inputs))
-  args = params, {}, batch, "sort"
-  logits = jax.jit(
-    lambda key: experiment.apply(*args, Noise(key, index))[0].sum()
-  )
-  sums = [float(logits(jax.random.key(i))) for i in (0, 1, 0)]
-  assert sums[0] == sums[2] != sums[1]

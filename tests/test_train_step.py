@@ -12,7 +12,6 @@ import toy
 from pytrees import is_finite, leaf_bytes, one
 from toy import BAD_LOSS, BAD_UPDATE, CONVERGING, HOPELESS
 
-from lengthgen_jax.tasks.dataset import Part
 from lengthgen_jax.training import loop
 from lengthgen_jax.training.loop import TrainSpec
 
@@ -145,25 +144,3 @@ def test_weighted_mixing_is_one_step_on_shares():
   jax.tree.map(compare, grads, weighted)
   assert grads["main"]["offset"] != 0 and grads["hint"]["offset"] != 0
   assert main["hint"]["offset"] == 0 and hint["main"]["offset"] == 0
-
-
-def test_every_round_has_the_next_width_and_a_step_for_each_head():
-  spec = toy.train_spec()
-  draw = lambda step: loop.draw_batch(spec, "main", Part(0, 4), 5, step)[0]
-  assert [int(draw(step).width_index) for step in range(5)] == [0, 0, 1, 1, 2]
-  start = initial(spec)
-  states, metrics = chunk(spec, start, 20)
-  assert np.isfinite(metrics.loss).all()
-  for head in spec.experiment.output_heads:
-    moved = states.params[head]["offset"] != start.params[head]["offset"]
-    assert moved.all()
-
-
-def test_every_head_part_step_and_seed_has_noise_of_its_own():
-  keys, spec = [], toy.train_spec()
-  for seed, step in ((5, 0), (5, 1), (6, 0)):
-    for head in spec.experiment.output_heads:
-      for bucket in (0, 1):
-        _, noise = loop.draw_batch(spec, head, Part(bucket, 4), seed, step)
-        keys.append(tuple(jax.random.key_data(noise.key).tolist()))
-  assert len(keys) == len(set(keys)) == 12
