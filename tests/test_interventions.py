@@ -9,16 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
-from plain_lines import one_seed
 
-from lengthgen_jax.attention.lines import (
-  LEFT,
-  RIGHT,
-  WHOLE,
-  Line,
-  SiteLines,
-  shared_lines,
-)
+from lengthgen_jax.attention.lines import of_seed
+from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import interventions
 from lengthgen_jax.probes.activations import RESIDUALS, Observation
@@ -26,21 +19,6 @@ from lengthgen_jax.probes.interventions import BiasLine, Patch, edited_logits
 from lengthgen_jax.tasks.packing import KINDS
 
 TEXTS = ("12+34", "99+11", "50+75")
-
-
-# The line of each of two heads: to the row itself and to the one before; to the
-# digit of the row's place and to the next one.
-HEADS = {
-  "self": [Line(WHOLE, LEFT, 1, 0), Line(WHOLE, LEFT, 1, -1)],
-  "cross": [Line(0, RIGHT, 1, 0), Line(0, RIGHT, 1, 1)],
-}
-
-
-def by_head(site: str) -> SiteLines:
-  """Returns one seed's SiteLines of HEADS at a site, a line for each head."""
-  each = [one_seed(shared_lines([line], 1)) for line in HEADS[site]]
-  join = lambda *x: np.concatenate(x, axis=1)
-  return SiteLines(*map(join, *each))
 
 
 def observed(model: Model) -> Observation:
@@ -52,11 +30,12 @@ def observed(model: Model) -> Observation:
 
 @functools.cache
 def lined() -> Observation:
-  """An encoder-decoder of two layers, whose heads have a line each, the same
-  in both layers."""
+  """An encoder-decoder of two layers with a window of lines."""
   fields = {"model.num_decoder_layers": 2, "model.num_encoder_layers": 0}
+  fields |= {"bias.kind": "window"}
+  config = untrained.config("addition", "encoder_decoder", fields)
   experiment = untrained.experiment("addition", "encoder_decoder", fields)
-  scaffold = {site: by_head(site) for site in ("self", "cross")}
+  scaffold = of_seed(make_scaffold(config, experiment), 0)
   return observed(Model(experiment, scaffold, untrained.params(experiment)))
 
 

@@ -14,7 +14,6 @@ from plain_lines import (
   tokens,
 )
 
-from lengthgen_jax.attention.biases.scaffold import SiteMatrix
 from lengthgen_jax.attention.kernel import CLOSED
 from lengthgen_jax.attention.lines import (
   ANY,
@@ -129,12 +128,3 @@ def test_on_a_grid_later_rows_and_later_digits_leak(m):
     assert (leak is not None) == ahead, c
     if leak:
       assert leak[:3] == (0, 0, 0)
-
-
-def test_a_matrix_leaks_where_a_future_cell_is_open():
-  values = np.where(np.tri(4, dtype=bool), 0.0, CLOSED)
-  values = np.broadcast_to(values, (2, 1, 3, 4, 4)).copy()
-  matrix = SiteMatrix(values)
-  assert matrix.first_leak() is None and not matrix.supports_sparse
-  values[1, 0, 2, 1, 3] = -7.0
-  assert matrix.first_leak() == (1, 0, 2, 1, 3)

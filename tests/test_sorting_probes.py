@@ -1,5 +1,5 @@
-"""Copies and counts of sorted lists; projections against sums. A model that
-sorts is probed in test_construction.py.
+"""Copies in sorted lists. A model that sorts is probed, by projections, in
+test_construction.py.
 """
 
 import types
@@ -7,9 +7,7 @@ import types
 import jax
 import numpy as np
 import pytest
-import untrained
 
-from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes.activations import Observation
 from lengthgen_jax.probes.registry import PROBES, measure
 from lengthgen_jax.tasks import dataset
@@ -57,24 +55,3 @@ def test_copies_are_those_in_the_prompt_and_in_the_outputs():
     assert evenly.value == pytest.approx(np.mean(in_outputs))
     assert itself.value == 1
     assert (itself.part, itself.layer, itself.head) == ("self", 0, 1)
-
-
-# Projections.
-
-
-def test_projections_are_inner_products():
-  experiment = untrained.experiment(
-    "sort", "decoder_only", {"model.norm": "none"}
-  )
-  model = Model(experiment, {}, untrained.params(experiment))
-  batch = untrained.typed(experiment, "3 1 3 5")
-  observation = Observation(model, batch, 1, 4)
-  residual = observation.residual(0, "after_mlp")[0]
-  head = model.params["logits_dense_sort"]
-  embedding = np.asarray(model.params["token_embedder"]["embedding"])
-  products = observation.project(residual, "encoder")
-  np.testing.assert_allclose(products, residual @ embedding.T, atol=1e-4)
-  # Without normalization the last residual is what the logits are made of.
-  products = observation.project(residual, "decoder")
-  logits = products + np.asarray(head["bias"])
-  np.testing.assert_allclose(logits, observation.logits[0], atol=1e-4)

@@ -57,17 +57,6 @@ def test_a_seed_knows_no_other():
   assert len({str(leaf_bytes(one(states.params, r))) for r in range(4)}) == 4
 
 
-def test_steps_do_not_depend_on_chunks_and_any_number_is_one_compile(spec):
-  whole, _ = chunk(spec, initial(spec), 5)
-  compiled = loop.over_seeds(loop.train_chunk, spec)._cache_size()
-  states = initial(spec)
-  for rounds in (2, 1, 2):
-    states, _ = chunk(spec, states, rounds)
-  assert states.step.tolist() == [10] * 4
-  assert leaf_bytes(learning(states)) == leaf_bytes(learning(whole))
-  assert loop.over_seeds(loop.train_chunk, spec)._cache_size() == compiled
-
-
 def test_not_finite_is_back_at_the_chunks_first_parameters(spec):
   start, _ = chunk(spec, initial(spec), 2)
   fates = (CONVERGING, BAD_LOSS, BAD_UPDATE, CONVERGING)
