@@ -25,62 +25,54 @@ def free_port() -> int:
     return server.getsockname()[1]
 
 
-class TwoProcesses:
-  """Two processes of one_of_two.py, whose output goes to files."""
+def started(index: int, port: int, folder, log):
+  """A process of one_of_two.py, whose output goes to a file."""
+  tests = command.REPOSITORY / "tests"
+  path = f"{command.REPOSITORY}{os.pathsep}{tests}"
+  env = os.environ | {"PYTHONPATH": path, "TMPDIR": str(log.parent)}
+  words = [sys.executable, tests / "one_of_two.py", str(port), str(index)]
+  with log.open("w") as file:
+    return subprocess.Popen([*words, folder], env=env, stdout=file, stderr=file)
 
-  def __init__(self, run_folder, log_folder):
-    tests = command.REPOSITORY / "tests"
-    path = f"{command.REPOSITORY}{os.pathsep}{tests}"
-    env = os.environ | {"PYTHONPATH": path, "TMPDIR": str(log_folder)}
-    arguments = [sys.executable, tests / "one_of_two.py", str(free_port())]
-    self.logs = [log_folder / f"{index}.log" for index in range(2)]
-    self.processes = []
-    for index, log in enumerate(self.logs):
-      with log.open("w") as file:
-        process = subprocess.Popen(
-          [*arguments, str(index), run_folder],
-          env=env,
-          stdout=file,
-          stderr=file,
-        )
-      self.processes.append(process)
 
-  def lines(self, index: int) -> list[str]:
-    """What a process said when it was stopped."""
-    lines = self.logs[index].read_text().splitlines()
-    return [line for line in lines if line.startswith("stopped")]
-
-  def wait(self, condition) -> None:
-    """Until it holds, while both run."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-      assert time.monotonic() < deadline, [self.lines(0), self.lines(1)]
-      running = [p.poll() is None for p in self.processes]
-      assert all(running), [self.lines(0), self.lines(1)]
-      time.sleep(0.05)
+def stops(log) -> list[str]:
+  """What a process said when it was stopped."""
+  lines = log.read_text().splitlines()
+  return [line for line in lines if line.startswith("stopped")]
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-  """(TwoProcesses, the step at which a signal stopped them, the run's folder).
-  A signal to the second process stopped the training of both; both went on with
-  another mesh, as one_of_two.py says, until another signal."""
-  logs = tmp_path_factory.mktemp("two")
-  folder = logs / "run"
-  two = TwoProcesses(folder, logs)
+  """(output of the two, the step at which a signal stopped them, the run's
+  folder). A signal to the second process stopped the training of both; both
+  went on with another mesh, as one_of_two.py says, until another signal."""
+  parent, port = tmp_path_factory.mktemp("two"), free_port()
+  folder, logs = parent / "run", [parent / f"{index}.log" for index in range(2)]
+  processes = [
+    started(index, port, folder, log) for index, log in enumerate(logs)
+  ]
+
+  def wait(condition) -> None:
+    """Until it holds, while both run."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+      assert time.monotonic() < deadline, list(map(stops, logs))
+      assert all(process.poll() is None for process in processes)
+      time.sleep(0.05)
+
   rows = lambda: records.read(folder / "metrics.jsonl")
   try:
-    two.wait(rows)
-    two.processes[1].send_signal(signal.SIGTERM)
-    two.wait(lambda: two.lines(0) and two.lines(1))
+    wait(rows)
+    processes[1].send_signal(signal.SIGTERM)
+    wait(lambda: all(map(stops, logs)))
     step = max(map(int, os.listdir(folder / "checkpoints")))
-    two.wait(lambda: rows()[-1]["step"] > step)
-    two.processes[1].send_signal(signal.SIGTERM)
-    for process in two.processes:
+    wait(lambda: rows()[-1]["step"] > step)
+    processes[1].send_signal(signal.SIGTERM)
+    for process in processes:
       assert process.wait(PATIENCE) == 0
-    yield two, step, folder
+    yield logs, step, folder
   finally:
-    for process in two.processes:
+    for process in processes:
       process.kill()
       process.wait()
 
@@ -88,9 +80,9 @@ def two(tmp_path_factory):
 def test_a_signal_to_one_stops_both_and_one_reads_what_they_saved(two):
   """It is what one device would have trained; two hosts went on from it, split
   in another way."""
-  processes, step, folder = two
-  for index in range(2):
-    assert processes.lines(index)[0].startswith(f"stopped at step {step} of ")
+  logs, step, folder = two
+  for log in logs:
+    assert stops(log)[0].startswith(f"stopped at step {step} of ")
   run = toy_run(folder, steps=ENDLESS, fates=(toy.CONVERGING,) * len(SEEDS))
   states = loop.load(run, str(step))
   parts = {path.name for path in (folder / f"checkpoints/{step}").glob("*/*")}
@@ -102,12 +94,12 @@ def test_a_signal_to_one_stops_both_and_one_reads_what_they_saved(two):
 
 
 def test_the_first_process_alone_writes_and_talks(two):
-  processes, step, folder = two
+  logs, step, folder = two
   rows = records.read(folder / "metrics.jsonl")
   keys = [(row["step"], row["seed"]) for row in rows]
   assert len(keys) == len(set(keys)) and max(keys)[0] > step
   assert len(list((folder / "tensorboard").iterdir())) == 2  # before and after
-  assert "run:" not in processes.logs[1].read_text()
+  assert "run:" not in logs[1].read_text()
 
 
 # What is refused in a line.

@@ -39,14 +39,6 @@ def lined() -> Observation:
   return observed(Model(experiment, scaffold, untrained.params(experiment)))
 
 
-def without_heads(observation, *heads) -> np.ndarray:
-  """Logits without some heads (layer, site, head)."""
-  model = observation.model
-  for head in heads:
-    model = model.without_head(*head)
-  return np.asarray(edited_logits(observation, params=model.params))
-
-
 @pytest.mark.parametrize("site", ("self", "cross"))
 def test_without_a_head_is_with_a_context_of_zero(site):
   observation = lined()
@@ -56,7 +48,8 @@ def test_without_a_head_is_with_a_context_of_zero(site):
   without = lambda x: x.at[..., 0, :].set(0.0)
   attention["value"] = jax.tree.map(without, attention["value"])
   expected = edited_logits(observation, params=params)
-  logits = without_heads(observation, (1, site, 0))
+  params = observation.model.without_head(1, site, 0).params
+  logits = np.asarray(edited_logits(observation, params=params))
   np.testing.assert_allclose(logits, expected, atol=1e-4)
   assert np.abs(logits - observation.logits).max() > 1e-3
 

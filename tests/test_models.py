@@ -62,20 +62,6 @@ def test_padding_changes_no_logit(kind, positions):
   np.testing.assert_allclose(padded[:, :count], plain, atol=2e-5)
 
 
-def test_a_model_without_positions_sees_no_index():
-  kind = "decoder_only"
-  batch = four_examples(kind)
-  move = lambda places: (
-    places
-    and places._replace(index=places.index + 7, place=places.place[:, ::-1])
-  )
-  moved = batch._replace(
-    places=move(batch.places), source_places=move(batch.source_places)
-  )
-  logits_of = logits_function(kind, "none")
-  assert np.array_equal(logits_of(batch), logits_of(moved))
-
-
 # By gradient.
 
 

@@ -11,7 +11,6 @@ from lengthgen_jax.attention.normalizers import (
   NORMALIZERS,
   AttentionConfig,
   entmax,
-  stick_breaking,
 )
 
 INF = np.inf
@@ -140,12 +139,6 @@ def test_gradients_are_finite_differences(name):
   assert not gradient[3].any()
   # The only open key of row 4 has a weight of 1 whatever its logit is.
   assert gradient[4].any() == (name == "stick_breaking")
-
-
-def test_stick_breaking_takes_keys_by_index():
-  values = np.array([[[[0.0, 0.0, 0.0]]]], np.float32)
-  weights = stick_breaking(values, np.array([[[[2, 0, 1]]]]))
-  np.testing.assert_allclose(weights[0, 0, 0], [1 / 2, 1 / 8, 1 / 4])
 
 
 # What is refused.

@@ -14,46 +14,34 @@ from lengthgen_jax.probes.registry import PROBES, SORTING
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
-FEW = "--config.probe.samples=12"
 # Of an adder with lines; of the strongest line see what is watched, below.
 METRICS = [n for n, p in PROBES.items() if p.requires is not SORTING]
 METRICS.remove("strongest_line")
 METRICS_LOG = [{"step": 2, "seed": 0, "loss": 0.5, "em": 0.1}]
 
 
-@pytest.fixture(scope="module")
-def probed(trained, tmp_path_factory):
-  """A copy of the trained workdir, and what probing it said."""
-  workdir = tmp_path_factory.mktemp("probed") / "run"
+def test_every_probe_that_applies_has_rows_of_every_seed(trained, tmp_path):
+  """And figures are drawn of what applies."""
+  workdir = tmp_path / "run"
   shutil.copytree(trained, workdir)
   done = inside(
     "--mode=probe",
     f"--workdir={workdir}",
-    FEW,
+    "--config.probe.samples=12",
     "--config.probe.inputs=('12+34',)",
     f"--config.probe.only={tuple(METRICS)}",
   )
   assert done.returncode == 0, done.stderr
-  return workdir, done
-
-
-def test_every_probe_that_applies_has_rows_of_every_seed(probed):
-  workdir, done = probed
+  assert "rows: " in done.stdout and "lines that are enough" in done.stdout
   rows = records.read_results(workdir / "probes.jsonl")
   assert {row["metric"] for row in rows} == set(METRICS)
   assert {row["seed"] for row in rows} == {0, 1}
-  assert {row["stage"] for row in rows} == {"train"}
   for row in rows:
     is_exact_match = PROBES[row["metric"]].title.startswith("EM")
     assert row["length"] == 2 and row["n"] == 12
     assert ("by_position" in row) == is_exact_match
     if is_exact_match:
       assert row["correct"] == round(12 * row["value"])
-  assert "rows: " in done.stdout and "lines that are enough" in done.stdout
-
-
-def test_figures_are_drawn_of_what_applies(probed):
-  workdir, _ = probed
   names = {path.stem for path in (workdir / "figures/probes").iterdir()}
   assert names == {
     *("attention_self", "attention_cross", "by_length", "patched", "index"),
@@ -76,7 +64,6 @@ def test_the_strongest_line_of_every_head_is_watched(
   )
   rows = watch(trained_run, trained_states)
   assert {row["metric"] for row in rows} == {"strongest_line"}
-  assert {row["step"] for row in rows} == set(trained_states.step.tolist())
   heads = [(r["seed"], r["part"], r["layer"], r["head"]) for r in rows]
   assert len(set(heads)) == len(heads) == 2 * 2 * 1 * 2
   lines = [row["line"] for row in rows if row["part"] == "cross"]
