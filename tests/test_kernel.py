@@ -79,7 +79,6 @@ def random_scaffold(experiment) -> dict:
   ("kind", "normalizer"),
   [
     ("encoder_decoder", "softmax"),
-    ("encoder_decoder", "entmax"),
     ("decoder_only", "stick_breaking"),  # by the order of keys
   ],
 )
