@@ -1,11 +1,10 @@
 """The checker proves correct models, rejects mutants, and agrees with the
 program."""
 
-import functools
+import collections
 import hashlib
 import itertools
 import json
-import pathlib
 import subprocess
 import sys
 import types
@@ -16,9 +15,6 @@ import numpy as np
 import pytest
 import untrained
 
-from lengthgen_jax.attention.lines import SiteLines
-from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import export
 from lengthgen_jax.pretrained import files
 from lengthgen_jax.proofs import checker
 from lengthgen_jax.proofs.table import table as table_of
@@ -26,152 +22,37 @@ from lengthgen_jax.proofs.table import table as table_of
 SHIPPED = sorted(files.FOLDER.glob("*.npz"))
 FAMILIES = "encoder_decoder", "decoder_only"
 LEFT, RIGHT = 0, 1  # anchors of lines
-WI, WO = "params/decoder_0/mlp/wi/kernel", "params/decoder_0/mlp/wo/kernel"
-EMBEDDING = "params/token_embedder/embedding"
 
 
-# Models, as arrays and a card.
-
-
-def write(folder, model, name="model"):
-  """Writes a model (arrays, config, table); returns the path of its npz."""
-  arrays, config, table = model
-  path = pathlib.Path(folder) / f"{name}.npz"
-  np.savez(path, **arrays)
-  digest = hashlib.sha256(path.read_bytes()).hexdigest()
-  card = {"config": config, "table": table, "sha256": digest}
-  path.with_suffix(".json").write_text(json.dumps(card), encoding="utf-8")
-  return path
-
-
-def task_of(config):
-  """The task that a config names, as the checker states it."""
-  has_source = config["model"]["kind"] == "encoder_decoder"
-  return checker.make_task(checker.stated_table(config), 256, has_source)
-
-
-def closed_model(task, kind="encoder_decoder", **fields):
-  """A model that nobody trained, with random parameters and one layer, whose
-  heads are closed, with some fields of the section `model`."""
-  fields = {f"model.{name}": value for name, value in fields.items()}
-  fields = hunt.BASE | {"model.num_decoder_layers": 1} | fields
-  config = untrained.config(task, kind, fields)
-  experiment = untrained.build(config)
-  shape = 1, experiment.model.config.num_heads, 1
-  lines = SiteLines(
-    **{
-      name: np.zeros(shape[: 3 - (name == "transparent")] + (1,) * axes, dtype)
-      for name, (dtype, axes) in checker.FIELDS.items()
-    }
-  )
-  sites = ("self", "cross") if kind == "encoder_decoder" else ("self",)
-  scaffold = dict.fromkeys(sites, lines)
-  model = Model(experiment, scaffold, untrained.params(experiment))
-  arrays = files.to_arrays(model.params, export.bias_arrays(model))
-  config.bias.kind, config.seeds = "file", (0,)
-  settings = json.loads(json.dumps(config.to_dict(), default=list))
-  arrays = {name: np.array(array) for name, array in arrays.items()}
-  return arrays, settings, table_of(experiment.task)
-
-
-@functools.cache
-def table_model(task, kind):
-  """A model that is right by construction, of a task whose output is a function
-  of the previous output and of the token in the same column.
-
-  Its hidden states are E(previous output) + shifted E(token); each hidden unit
-  of its MLP stands for a pair of these and writes the output of the pair.
-  """
-  arrays, config, _ = closed_model(task, kind)
-  count, stated_task = len(arrays[EMBEDDING]), task_of(config)
-  transducer, first_token = stated_task.transducers[None], stated_task.first
-  pairs, to_visit = {}, [(0, first_token)]
-  for state, previous in to_visit:  # grows while it is read
-    for symbol, (token,) in enumerate(transducer.symbols.tolist()):
-      output = int(transducer.outputs[state, symbol])
-      pairs[previous, token] = output
-      after = int(transducer.next_states[state, symbol]), output
-      to_visit += [] if after in to_visit else [after]
-  # The last column of numbers holds `$`, and its output is the end.
-  for previous, _ in [*pairs] if stated_task.marks else ():
-    pairs[previous, stated_task.marks[0]] = checker.END
-  size, third = 6 * count, 2 * count
-  fields = {"emb_dim": size, "mlp_dim": len(pairs), "num_heads": 2}
-  arrays, config, table = closed_model(task, kind, **fields)
-  for name, array in arrays.items():
-    if name.startswith("params/"):
-      array[:] = name.endswith("scale")
-  # Each feature and its negative, so that layer normalization subtracts 0.
-  sign = np.concatenate([np.eye(count), -np.eye(count)], axis=1)
-  arrays[EMBEDDING][:, :third] = sign
-  # Of two heads, each with half of the features, the first writes the features
-  # of the token in the same column into the second third of the state.
-  # Self-attention reads keys whose norm is larger after normalization than in
-  # the embedding, so what it writes is scaled back.
-  site = "cross" if kind == "encoder_decoder" else "self"
-  path, features = f"params/decoder_0/{site}_attention", range(third)
-  arrays[f"{path}/value/kernel"][features, 0, features] = 1.0
-  shrink = 1.0 if site == "cross" else (2 / size) ** 0.5
-  arrays[f"{path}/out/kernel"][0, features, range(third, 2 * third)] = shrink
-  # A feature that is 1 before normalization is this afterwards.
-  active = (size / 4) ** 0.5
-  for i, ((previous, token), output) in enumerate(pairs.items()):
-    arrays[WI][[previous, third + token], i] = 1.0
-    arrays[WO][i, 2 * third :] = 4 * sign[output] / active
-  arrays["params/decoder_0/mlp/wi/bias"][:] = -1.5 * active
-  arrays[f"params/logits_dense_{task}/kernel"][2 * third :] = sign.T
-  anchor = RIGHT if stated_task.directions[0][0] < 0 else LEFT
-  same_column = stated_task.num_operands, 0, anchor, 1, 0, 0.0, True
-  names = *checker.Line._fields, "valid"
-  for name, value in zip(names, same_column, strict=True):
-    arrays[f"lines/{site}_{name}"][0, 0, 0] = value
-  return arrays, config, table
-
-
-def check_changed(folder, task="parity", kind="encoder_decoder", change=None):
-  """The checker's report on a model that `change` has changed."""
-  arrays, config, table = table_model(task, kind)
-  arrays = {name: x.copy() for name, x in arrays.items()}
-  config = json.loads(json.dumps(config))
-  if change is not None:
-    change(arrays, config)
-  return checker.prove_file(write(folder, (arrays, config, table)))
-
-
-@pytest.mark.parametrize("kind", FAMILIES)
-@pytest.mark.parametrize("task", ["reverse", "dyck", "parity"])
-def test_what_is_right_by_construction_is_proved(tmp_path, task, kind):
-  report = check_changed(tmp_path, task, kind)
-  assert report["verdict"] == "proved", report
-  assert report["margin"] > 100 * report["rounding"] > 0
+def shipped(name):
+  """Arrays, config and table of a model of the package, to be changed."""
+  return checker.read(files.FOLDER / f"{name}.npz")
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_model(path, monkeypatch):
-  """It is proved again; of the largest ones, whose proofs take seconds, every
-  context is counted and one of fifty is tried, which is no proof."""
+  """It is proved again; of a large one every context is counted, and about a
+  thousand are tried, which is no proof."""
   card = json.loads(path.with_suffix(".json").read_text())
   if card["task"] == "sort":
     assert checker.prove_file(path)["verdict"] == "refused"
     return
   certificate, batches = card["certificate"], checker.Contexts.batches
-  is_large, counts = certificate["contexts"] > 50_000, []
+  stride, counts = 1 + certificate["contexts"] // 1100, []
 
   def some(contexts, plans):
     for codes in batches(contexts, plans):
       counts.append(len(codes))
-      yield codes[::50] if is_large else codes
+      yield codes[::stride]
 
   monkeypatch.setattr(checker.Contexts, "batches", some)
   report = checker.prove_file(path)
   assert report["verdict"] == "proved", report["text"]
   # Each is counted before the first is tried, and when it is tried.
   assert sum(counts) == 2 * certificate["contexts"]
-  if is_large:
-    assert report["margin"] >= certificate["margin"]
-  else:
-    expected = pytest.approx(certificate["margin"], rel=1e-4)
-    assert report["margin"] == expected
+  expected = pytest.approx(certificate["margin"], rel=1e-4)
+  is_sampled = stride > 1 and report["margin"] > certificate["margin"]
+  assert is_sampled or report["margin"] == expected
 
 
 def renamed(task):
@@ -186,45 +67,41 @@ def renamed(task):
   return change
 
 
-def test_the_table_of_a_card_is_the_task(tmp_path):
+def test_the_table_of_a_card_is_the_task():
   """A task that the checker states must have its table; another one is proved
   against that of the card."""
-  arrays, config, table = table_model("parity", "encoder_decoder")
+  arrays, config, table = shipped("parity")
   verdict = lambda *model: checker.prove(*model)["verdict"]
-  assert verdict(arrays, config, table) == "proved"
   assert verdict(arrays, config, None) == "refused"
-  arrays, mine = dict(arrays), dict(config)
-  mine["mine"] = {"alphabet": 2}
-  renamed("mine")(arrays, mine)
-  report = checker.prove(arrays, mine, table)
+  for name, value in {"slack": 3, "marks": [11], "direction": 1}.items():
+    assert verdict(arrays, config, table | {name: value}) == "refused"
+  renamed_arrays, mine = dict(arrays), config | {"mine": {"alphabet": 2}}
+  renamed("mine")(renamed_arrays, mine)
+  report = checker.prove(renamed_arrays, mine, table)
   assert report["verdict"] == "proved"
   assert "against the transducer of the card" in report["text"]
-  original = table_model("parity", "encoder_decoder")[0]
-  for name, value in {"slack": 3, "marks": [11], "direction": 1}.items():
-    assert verdict(original, config, table | {name: value}) == "refused"
-  for name, value in {"short": 1, "next": [[1, 0], [1, 0]]}.items():
-    (machine,) = table["machines"]
-    changed = table | {"machines": [machine | {name: value}]}
-    assert verdict(original, config, changed) == "refused"
-    assert verdict(arrays, mine, changed) != "proved"
-  # The names of states mean nothing.
   (machine,) = table["machines"]
+  for name, value in {"short": 1, "next": [[1, 0], [1, 0]]}.items():
+    changed = table | {"machines": [machine | {name: value}]}
+    assert verdict(arrays, config, changed) == "refused"
+    assert verdict(renamed_arrays, mine, changed) != "proved"
+  # The names of states mean nothing.
   third = {"next": [[0, 1], [1, 2], [2, 1]], "accepting": [True] * 3}
   third["outputs"] = [*machine["outputs"], machine["outputs"][0]]
   same = table | {"machines": [machine | third]}
-  assert verdict(original, config, same) == "proved"
+  assert verdict(arrays, config, same) == "proved"
 
 
 def test_memory_does_not_grow_with_the_contexts(monkeypatch):
   """Contexts that are found few at a time are all of them, and are counted
   before the first is tried."""
-  model, calls = checker.read(files.FOLDER / "increment.npz"), []
-  expected = checker.prove(*model)
+  model, calls = shipped("increment"), []
+  certificate = files.read("increment")[0]["certificate"]
   monkeypatch.setattr(checker, "BATCH_SIZE", 30)
   progress = lambda margins, total: calls.append((margins, total))
   report = checker.prove(*model, progress=progress)
-  assert report["contexts"] == expected["contexts"]
-  assert report["margin"] == pytest.approx(expected["margin"])
+  assert report["contexts"] == certificate["contexts"]
+  assert report["margin"] == pytest.approx(certificate["margin"], rel=1e-4)
   assert {total for _, total in calls} == {report["contexts"]}
   margins = np.concatenate([margins for margins, _ in calls])
   assert len(margins) == report["contexts"]
@@ -235,7 +112,8 @@ def test_memory_does_not_grow_with_the_contexts(monkeypatch):
   assert limited["verdict"] == "refused" and not calls
 
 
-# Mutants: changes of (arrays, config), by name.
+# Mutants of a model that finds the parity of bits: changes of (arrays, config),
+# by name.
 
 
 def entry(name, index, value):
@@ -248,35 +126,37 @@ def entry(name, index, value):
 
 
 def edited(name, function):
-  """A change of an array, of which the function returns the new one; None if
-  there is to be none."""
+  """A change of an array, of which the function returns the new one."""
 
   def change(arrays, config):
-    array = function(arrays.pop(name, None))
-    arrays.update({name: array} if array is not None else {})
+    arrays[name] = function(arrays.get(name))
 
   return change
 
 
-def line(index=0, site="cross", head=0, **fields):
-  """A change of a line."""
+def line(site="cross", heads=(1, 6), indices=(0, 1), **fields):
+  """A change of lines of the first layer; by default of those, one in each of
+  two heads, that lead to a row's own bit."""
 
   def change(arrays, config):
     for name, value in fields.items():
-      arrays[f"lines/{site}_{name}"][:, :, head, index] = value
+      arrays[f"lines/{site}_{name}"][:, 0, heads, indices] = value
 
   return change
 
 
 def second_line(**fields):
-  """A change that opens a second line in the first head, stronger than the
-  first."""
+  """A change that adds a line to all heads of the first layer, stronger than
+  all others; by default it leads to a row's own bit."""
+  own = {"row_segment": 1, "segment": 0, "anchor": RIGHT, "matrix": 1}
+  own |= {"intercept": 0, "value": 50.0, "valid": True}
 
   def change(arrays, config):
-    for name in (*checker.Line._fields, "valid"):
+    for name in own:
       x = arrays[f"lines/cross_{name}"]
-      arrays[f"lines/cross_{name}"] = np.concatenate([x, x], axis=3)
-    line(1, value=50.0, **fields)(arrays, config)
+      more = np.zeros_like(x[:, :, :, :1])
+      arrays[f"lines/cross_{name}"] = np.concatenate([x, more], axis=3)
+    line(heads=slice(None), indices=-1, **(own | fields))(arrays, config)
 
   return change
 
@@ -290,12 +170,6 @@ def setting(section="", **fields):
   return change
 
 
-# Of an axis that is turned around, of another type, and of an array left out.
-flipped = lambda name, axis: edited(name, lambda x: np.flip(x, axis))
-cast = lambda name, dtype: edited(name, lambda x: x.astype(dtype))
-drop = lambda name: edited(name, lambda x: None)
-
-
 def all_of(*changes):
   """A change that is several ones."""
 
@@ -306,59 +180,33 @@ def all_of(*changes):
   return change
 
 
-def repeated(prefix, axis, count):
-  """A change of all lines whose names have a prefix: along an axis, they have
-  the first `count` entries of themselves, repeated."""
-
-  def change(arrays, config):
-    for name, x in arrays.items():
-      if name.startswith(prefix) and x.ndim:
-        twice = np.concatenate([x, x], axis)
-        arrays[name] = np.take(twice, range(count), axis)
-
-  return change
-
-
-SEGMENT_EMBEDDING = "params/segment_embedder/embedding"
+EMBEDDING = "params/token_embedder/embedding"
 HEAD = "params/logits_dense_parity"
 NORM = "params/decoder_norm/scale"
+WO = "params/decoder_0/mlp/wo/kernel"
 VALUE = "params/decoder_0/self_attention/value"
 CROSS_VALUE = "params/decoder_0/cross_attention/value/kernel"
 FAILS = {
-  "the answer of one context": flipped(WO, 0),
-  "one pair of tokens is not seen": entry(WO, 0, 0.0),
-  "the end token's answer": entry(WO, -2, 0.0),
   "a token like another": edited(
     EMBEDDING, lambda x: x[[1, *range(1, len(x))]]
   ),
-  "a start token like a bit": entry(EMBEDDING, (12, 12), -1.0),
   "an output that is always preferred": entry(f"{HEAD}/bias", 3, 99),
-  "a norm of zeros": entry(NORM, ..., 0),
   "a line one column to the left": line(intercept=1),
   "a line to one column for all rows": line(matrix=0),
-  "a stronger line far to the left": second_line(intercept=12),
-  "a stronger line far to the right": second_line(intercept=-12),
-  "a column that only wide numbers have": second_line(matrix=0, intercept=14),
+  "a stronger line to the left": second_line(intercept=3),
+  "a stronger line to the right": second_line(intercept=-3),
   "a column from the other end": second_line(
-    anchor=LEFT, matrix=0, intercept=13
+    anchor=LEFT, matrix=0, intercept=3
   ),
-  "swapped heads": all_of(
-    *(flipped(f"lines/cross_{x}", 2) for x in (*checker.Line._fields, "valid"))
-  ),
-  "swapped values of heads": flipped(CROSS_VALUE, 1),
+  "swapped values of heads": edited(CROSS_VALUE, lambda x: np.flip(x, 1)),
 }
 # Weights that a processor may take for zero.
 UNDECIDED = all_of(
-  edited(NORM, lambda x: np.float32(x * 2.0**15)),
+  edited(NORM, lambda x: np.float32(x * 2.0**14)),
   edited(f"{HEAD}/kernel", lambda x: np.float32(x.astype(float) * 2**-140)),
+  edited(f"{HEAD}/bias", np.zeros_like),
 )
 REFUSED = {
-  "states far from zero, which float32 rounds": edited(
-    EMBEDDING, lambda x: x + np.float32(6e4)
-  ),
-  "a state that overflows": all_of(
-    *(edited(x, lambda x: x * np.float32(2**100)) for x in (EMBEDDING, WO))
-  ),
   # PAD, which no row reads, has a constant state: its deviation is nothing
   # beside its mean, so that rounding can turn it into anything.
   "what no row reads overflows": entry(EMBEDDING, 14, 2.0**15),
@@ -367,40 +215,26 @@ REFUSED = {
   "a closed head is opened": entry("lines/cross_transparent", (0, 0, 1), True),
   "a line against the digits": line(anchor=LEFT),
   "a steeper line": line(matrix=2),
-  "a line that has no whole numbers": edited(
-    "lines/cross_intercept", lambda x: x + 0.5
-  ),
   "a line over the whole sequence": line(segment=-2),
   "a line from the output's end": line(
     site="self", valid=True, segment=1, anchor=RIGHT
   ),
   "a bias that is no number": line(value=np.nan),
-  "lines without a meta": drop("lines/meta"),
-  "a meta that names nothing": edited("lines/meta", lambda x: np.array("{}")),
-  "lines of another seed": setting(seeds=[1]),
-  "lines of a site that there is not": lambda arrays, _: arrays.update(
-    {name.replace("cross", "encoder"): x for name, x in arrays.items()}
+  "lines without a meta": lambda arrays, _: arrays.pop("lines/meta"),
+  "lines of another seed": setting(seeds=[9]),
+  "a field of lines in int8": edited(
+    "lines/cross_intercept", lambda x: x.astype("i1")
   ),
-  "a field of lines in int8": cast("lines/cross_intercept", "i1"),
-  "a valid that is 2": edited("lines/cross_valid", lambda x: 2 * np.int8(x)),
   "a field of lines that would be broadcast": edited(
     "lines/cross_value", lambda x: x[:, :, :1]
   ),
-  "two seeds": repeated("lines/", 0, 2),
-  "no lines of a site": drop("lines/cross_value"),
   "values of another head size": all_of(
     edited(f"{VALUE}/kernel", lambda x: x[..., :1]),
     edited(f"{VALUE}/bias", lambda x: x[..., :1]),
   ),
-  "a segment embedder that the program lacks": edited(
-    SEGMENT_EMBEDDING, lambda _: np.zeros((2, 90), np.float32)
-  ),
-  "a segment embedder that the file lacks": setting("positions", segments=True),
   "an unknown parameter": edited("params/x", lambda _: np.float32([1])),
   "a parameter that is no number": entry(WO, (0, 0), np.nan),
-  "float64": cast(NORM, np.float64),
   "another task": renamed("successor"),
-  "an unknown task": setting(task="sort"),
   "such a field in a section that has no effect": setting(
     train={"bias.closed": -9.0}
   ),
@@ -409,19 +243,13 @@ REFUSED = {
   "another normalizer": setting("attention", normalizer="entmax"),
   "no position is named": lambda _, config: config["positions"].pop("kind"),
   "a number where there is a truth value": setting("bias", allow_leak=0),
-  "rows see later outputs": setting("bias", allow_leak=True),
   "closed cells are open a little": setting("bias", closed=-9.0),
   "sinusoids": setting("positions", kind="sinusoidal"),
-  "a temperature": setting("temperature", kind="fixed"),
   "a fixed width": setting("data", width="fixed"),
-  "another norm": setting("model", norm_kind="rms"),
-  "another activation": setting("model", activation="gelu"),
-  "bfloat16": setting("model", dtype="bfloat16"),
-  "TF32": setting("model", precision="default"),
   "an encoder": setting("model", num_encoder_layers=1),
   "a setting of a later version": setting("model", experts=4),
-  "another number of heads": setting("model", num_heads=1),
-  "one layer more": setting("model", num_decoder_layers=2),
+  "another number of heads": setting("model", num_heads=4),
+  "one layer more": setting("model", num_decoder_layers=3),
 }
 MUTANTS = {name: ("fails", change) for name, change in FAILS.items()}
 MUTANTS |= {name: ("refused", change) for name, change in REFUSED.items()}
@@ -429,15 +257,16 @@ MUTANTS["weights that may be zero"] = "undecided", UNDECIDED
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_not_proved(tmp_path, name):
-  expected, change = MUTANTS[name]
-  report = check_changed(tmp_path, change=change)
+def test_a_mutant_is_not_proved(name):
+  (expected, change), (arrays, config, table) = MUTANTS[name], shipped("parity")
+  change(arrays, config)
+  report = checker.prove(arrays, config, table)
   assert report["verdict"] == expected, report["text"]
   assert "\n" not in report["text"]
 
 
 def test_a_line_too_far_for_the_rows_of_a_grid_is_refused():
-  arrays, config, table = checker.read(files.FOLDER / "automaton.npz")
+  arrays, config, table = shipped("automaton")
   i, *_ = np.argwhere(arrays["lines/self_valid"])
   start = dict(segment=3, anchor=LEFT, matrix=0)
   for name, value in (start | {"intercept": [1000, 0]}).items():
@@ -448,45 +277,41 @@ def test_a_line_too_far_for_the_rows_of_a_grid_is_refused():
 
 def test_interleaved_operands_are_refused_and_one_operand_is_not_interleaved():
   for task, verdict in (("addition", "refused"), ("parity", "proved")):
-    arrays, config, table = checker.read(files.FOLDER / f"{task}.npz")
+    arrays, config, table = shipped(task)
     config["arithmetic"]["aligned"] = True
     report = checker.prove(arrays, config, table)
     assert report["verdict"] == verdict, report["text"]
 
 
-def test_a_segment_embedder_is_part_of_the_states(tmp_path):
-  size = table_model("parity", "decoder_only")[0][EMBEDDING].shape[1]
-
-  def report(value):
-    vectors = np.zeros((2, size), np.float32)
-    vectors[1, 0] = value
-    embedder = edited(SEGMENT_EMBEDDING, lambda _: vectors)
-    change = all_of(embedder, setting("positions", segments=True))
-    return check_changed(tmp_path, "parity", "decoder_only", change)
-
-  assert report(0.0)["verdict"] == "proved"
-  assert report(0.01)["margin"] != report(0.0)["margin"]
-  assert report(5.0)["verdict"] == "fails"
+def write(path, arrays, config, table):
+  """Writes a model to path, .npz, and to its card."""
+  np.savez(path, **arrays)
+  digest = hashlib.sha256(path.read_bytes()).hexdigest()
+  card = {"config": config, "table": table, "sha256": digest}
+  path.with_suffix(".json").write_text(json.dumps(card))
 
 
 def test_a_damaged_file_is_refused(tmp_path):
-  path = write(tmp_path, table_model("parity", "encoder_decoder"))
-  other = write(tmp_path, table_model("parity", "decoder_only"), "other")
-  for content in (path.read_bytes()[:-100], other.read_bytes(), b"no arrays"):
-    path.write_bytes(content)
+  path, model = tmp_path / "model.npz", shipped("parity")
+  write(path, *model)
+  assert checker.prove_file(path)["verdict"] == "proved"
+  content = path.read_bytes()
+  other = (files.FOLDER / "copy.npz").read_bytes()
+  for damaged in (content[:-100], other, b"no arrays"):
+    path.write_bytes(damaged)
     assert checker.prove_file(path)["verdict"] == "refused"
-  other.with_suffix(".json").unlink()
-  assert checker.prove_file(other)["verdict"] == "refused"
+  path.write_bytes(content)
+  path.with_suffix(".json").unlink()
+  assert checker.prove_file(path)["verdict"] == "refused"
 
 
 def test_the_script_runs_alone_and_its_exit_code_is_that_of_the_worst_verdict(
   tmp_path,
 ):
-  right = write(tmp_path, table_model("copy", "encoder_decoder"), "right")
-  wrong_arrays, config, table = table_model("copy", "encoder_decoder")
-  name = "params/decoder_0/mlp/wo/kernel"
-  wrong_arrays = wrong_arrays | {name: 0 * wrong_arrays[name]}
-  wrong = write(tmp_path, (wrong_arrays, config, table), "wrong")
+  right, wrong = files.FOLDER / "parity.npz", tmp_path / "wrong.npz"
+  arrays, *card = shipped("parity")
+  FAILS["an output that is always preferred"](arrays, card)
+  write(wrong, arrays, *card)
 
   def run(*arguments):
     command = [sys.executable, "-I", checker.__file__, *map(str, arguments)]
@@ -494,7 +319,7 @@ def test_the_script_runs_alone_and_its_exit_code_is_that_of_the_worst_verdict(
 
   completed = run(right)
   assert completed.returncode == 0
-  assert "proved: 12 contexts" in completed.stdout
+  assert "proved: 10 contexts" in completed.stdout
   completed = run(right, wrong)
   assert completed.returncode == 1
   lines = completed.stdout.splitlines()
@@ -502,41 +327,12 @@ def test_the_script_runs_alone_and_its_exit_code_is_that_of_the_worst_verdict(
   assert run(right, tmp_path / "missing.npz").returncode == 2
 
 
-# The tasks, against plain Python arithmetic.
-
-
-LONG = task_of(closed_model("multiply_long")[1])
-
-
-def run_transducer(transducer, symbols):
-  """(outputs, whether the final state is accepting) of a transducer that reads
-  symbols, given by their numbers."""
-  state, outputs = 0, []
-  for symbol in symbols:
-    outputs.append(int(transducer.outputs[state, symbol]))
-    state = transducer.next_states[state, symbol]
-  return outputs, bool(transducer.accepting[state])
-
-
-def digits(number, size, base=10):
-  return [number // base**i % base for i in range(size)]
-
-
-def test_partial_sums_agree_with_python_integers():
-  rng, transducers = np.random.default_rng(1), LONG.transducers
-  for _ in range(300):
-    a, b = int(rng.integers(0, 1000)), int(rng.integers(0, 10))
-    previous_sum = int(rng.integers(0, 12 * a + 2))
-    columns = zip([0, *digits(a, 4)], digits(previous_sum, 5), strict=True)
-    symbols = [10 * x + y for x, y in columns]
-    outputs, is_possible = run_transducer(transducers[b], symbols)
-    assert outputs[1:] == digits(previous_sum // 10 + a * b, 4)
-    assert is_possible == (previous_sum < 10 * a or previous_sum == a == 0)
+# The tasks, and what rows may see.
 
 
 @pytest.mark.parametrize(
   ("sees_last", "period", "batch_size"),
-  [(True, 1, 1000), (False, 1, 1000), (True, 2, 10), (False, 3, 10)],
+  [(False, 1, 1000), (True, 2, 10)],
 )
 def test_contexts_are_those_of_the_runs_of_all_sizes(
   sees_last, period, batch_size, monkeypatch
@@ -608,9 +404,7 @@ def test_lines_to_the_short_operand_of_a_grid():
   that row 1 sees what no row of the enumerated classes sees. A line that all
   rows have to `*` reads one embedding, but to the digit beside it a variable,
   and above the first layer of a single sequence the state of a row."""
-  arrays, config, table = table_model("parity", "encoder_decoder")
-  model = checker.Model(arrays, config, table)
-  model.task = LONG
+  model = checker.Model(*shipped("multiply_long"))
 
   def is_covered(anchor, slope, row=0, site="cross", layer=1):
     line = checker.Line(2, 1, anchor, [[slope, 0], [0, 0]], [row, 0], 0.0)
@@ -641,7 +435,7 @@ def test_the_tasks_are_the_programs(name, kind):
 
 # Draws of the hunt that are accepted. Together they have both families, grids,
 # segments, and positions that repeat.
-DRAWS = 20, 31, 5, 53, 1011
+DRAWS = 53, 5, 1011
 
 
 @pytest.mark.parametrize("number", DRAWS)
@@ -649,41 +443,26 @@ def test_the_checker_agrees_with_the_program(number):
   assert hunt.hunt(number) > 50
 
 
-def test_a_wrong_checker_is_found(monkeypatch, capsys):
-  """Wrong margins, bounds that hide them, and contexts that are left out."""
-  number, evaluate = DRAWS[0], checker.evaluate
-
-  def wrong(*arguments):
-    for codes, targets, margins, bounds in evaluate(*arguments):
-      yield codes, targets, margins + 0.5, bounds + 1.0
-
-  def found() -> str:
-    assert hunt.main(number, 1) == 1
-    return capsys.readouterr().out
-
-  with monkeypatch.context() as patch:
-    patch.setattr(checker, "evaluate", wrong)
-    assert f"draw {number}: margins differ by 0.5" in found()
-  run = checker.Contexts.run
-  few = lambda *arguments: run(*arguments)[:-1]
-  monkeypatch.setattr(checker.Contexts, "run", few)
-  assert "has a context that is not enumerated" in found()
-
-
 # The bounds on rounding.
 
 
+def random_model():
+  """A small model that nobody trained."""
+  _, form, model = hunt.draw(DRAWS[0])
+  return checker.Model(*hunt.exported(form, model))
+
+
 def largest_change(function, x, e):
-  """Returns the largest change of a function of x [D] on the sphere of radius e
-  around x, among the leading singular directions of its Jacobian."""
-  step = 1e-6
-  moves = [
-    function(x + step * d) - function(x - step * d) for d in np.eye(len(x))
-  ]
-  _, _, directions = np.linalg.svd(np.array(moves).T / (2 * step))
+  """Returns the largest change of a function of hidden states x [S, D] that all
+  move by e, among the leading singular directions of its Jacobian."""
+  steps = 1e-6 * np.eye(x.size).reshape(-1, *x.shape)
+  moves = [(function(x + s) - function(x - s)).ravel() for s in steps]
+  _, _, directions = np.linalg.svd(np.array(moves).T)
+  directions = directions[:3].reshape(3, *x.shape)
+  directions /= np.linalg.norm(directions, axis=2, keepdims=True)
   return max(
     np.linalg.norm(function(x + sign * e * d) - function(x))
-    for d in directions[:3]
+    for d in directions
     for sign in (-1, 1)
   )
 
@@ -692,88 +471,46 @@ def largest_change(function, x, e):
 def test_the_bounds_hold_in_the_worst_directions(e):
   """An error of a layer's inputs never changes its outputs by more than the
   bound, and by a fifth of it or more in the worst direction."""
-  model, rng = (
-    checker.Model(*closed_model("addition")),
-    np.random.default_rng(1),
-  )
-  error = np.array([e])
-  names = "attend", "keys", "mlp", "tight mlp", "normalize", "margins"
-  ratios = {name: [] for name in names}
-  zero = np.zeros(1)
-  for _ in range(12):
-    x, *others = rng.normal(size=(3, 1, 16))
-    path = "decoder_0/cross_attention"
-    heads = [[(0.3, 0), (0.0, 1)], [(0.0, 1), (0.2, 2)]]
-    tokens, exact = [x, *others], [zero] * 3
+  model, rng, zero = random_model(), np.random.default_rng(1), np.zeros(1)
+  target, attention = np.array([3]), "decoder_0/cross_attention"
+  ratios = collections.defaultdict(list)
 
-    def attend(hidden, e, tokens=tokens, errors=exact, path=path, heads=heads):
-      pairs = zip(tokens, errors, strict=True)
-      values = [model.key_value(0, "cross", *pair) for pair in pairs]
-      keys = {k: (value, slice(None)) for k, value in enumerate(values)}
-      return model.attend(path, hidden, e, heads, keys)
+  def read(x, e, states, states_e, heads):
+    """Attention of row x to keys that have one hidden state each."""
+    values = [model.key_value(0, "cross", y[None], states_e) for y in states]
+    keys = {k: (value, slice(None)) for k, value in enumerate(values)}
+    return [y[0] for y in model.attend(attention, x, e, heads, keys)]
 
-    bound = attend(x, error)[1]
-    moved = largest_change(lambda z, f=attend: f(z[None], zero)[0][0], x[0], e)
-    ratios["attend"].append(moved / bound[0])
-    bound = attend(x, zero, tokens, [zero, error, zero])[1]
-    change = lambda z, f=attend, x=x, y=others[1]: f(x, zero, [x, z[None], y])[
-      0
-    ][0]
-    ratios["keys"].append(largest_change(change, others[0][0], e) / bound[0])
-    mlp = functools.partial(model.mlp, "decoder_0/mlp")
-    change = lambda z, f=mlp: f(z[None], zero, False)[0][0]
-    moved = largest_change(change, x[0], e)
-    ratios["mlp"].append(moved / mlp(x, error, False)[1][0])
-    ratios["tight mlp"].append(moved / mlp(x, error, True)[1][0])
+  for count in (1, 2, 4) * 2:
+    x, key, *others = rng.normal(size=(4, 1, 16))
+    some = np.concatenate([key, *others])
+    # Several keys of the first head and another of the second are rounded each
+    # in its own way, even where they are one hidden state.
+    same = np.repeat(key, count + 1, axis=0)
+    own = [(0.0, k) for k in range(count)], [(0.0, count)]
+    mixed = [(0.3, 0), (0.0, 1)], [(0.0, 1), (0.2, 2)]
+    functions = {
+      "queries": (x, lambda x, e, y=some, h=mixed: read(x, e, y, zero, h)),
+      "keys": (same, lambda y, e, x=x, h=own: read(x, zero, y, e, h)),
+      "mlp": (x, lambda x, e: model.mlp("decoder_0/mlp", x, e, False)),
+      "tight mlp": (x, lambda x, e: model.mlp("decoder_0/mlp", x, e, True)),
+      "normalize": (x, model.normalize),
+      "margins": (
+        x,
+        lambda x, e: [y[0, 4:5] for y in model.margins(x, e, target)],
+      ),
+    }
+    for name, (states, function) in functions.items():
+      change = largest_change(lambda y, f=function: f(y, zero)[0], states, e)
+      ratios[name].append(change / function(states, np.array([e]))[1])
     assert ratios["tight mlp"][-1] >= ratios["mlp"][-1]
-    norm = lambda z: model.normalize(z[None], zero)[0][0]
-    moved = largest_change(norm, x[0], e)
-    ratios["normalize"].append(moved / model.normalize(x, error)[1][0])
-    target = np.array([3])
-    margin = lambda z, t=target: model.margins(z[None], zero, t)[0][0, 4:5]
-    moved = largest_change(margin, x[0], e)
-    ratios["margins"].append(moved / model.margins(x, error, target)[1][0, 4])
   for name, values in ratios.items():
     assert max(values) <= 1, name
     assert e < 1e-4 or max(values) > 0.2, (name, max(values))
 
 
-def test_keys_of_one_hidden_state_have_errors_of_their_own():
-  """Because they need not be rounded alike: several keys of the first head, and
-  another one of the second."""
-  model, rng = (
-    checker.Model(*closed_model("addition")),
-    np.random.default_rng(1),
-  )
-  zero, e = np.zeros(1), 1e-5
-  for count in (1, 2, 4):
-    for _ in range(3):
-      x, key = rng.normal(size=(2, 1, 16))
-      heads = [[(0.0, (0, k)) for k in range(count)], [(0.0, (0, count))]]
-
-      def attend(z, e, x=x, heads=heads):
-        keys = {
-          (0, k): (model.key_value(0, "cross", state[None], e), slice(None))
-          for k, state in enumerate(z)
-        }
-        return model.attend("decoder_0/cross_attention", x, zero, heads, keys)
-
-      states = np.repeat(key, count + 1, axis=0)
-      bound = attend(states, np.array([e]))[1][0]
-      output = lambda z, f=attend: f(z.reshape(-1, 16), zero)[0][0]
-      moves = [
-        output(states.ravel() + 1e-6 * d) - output(states.ravel() - 1e-6 * d)
-        for d in np.eye(states.size)
-      ]
-      _, _, directions = np.linalg.svd(np.array(moves).T)
-      for direction in directions[:3].reshape(3, count + 1, 16):
-        move = e * direction / np.linalg.norm(direction, axis=1, keepdims=True)
-        moved = output((states + move).ravel()) - output(states.ravel())
-        assert np.linalg.norm(moved) <= bound
-
-
 def test_hidden_states_that_might_overflow_have_no_bound():
-  model, zero = checker.Model(*closed_model("addition")), np.zeros(1)
+  model, zero = random_model(), np.zeros(1)
   x = np.random.default_rng(1).normal(size=(1, 16))
   assert np.isfinite(model.normalize(2.0**39 * x, zero)[1])
   assert np.isinf(model.normalize(2.0**41 * x, zero)[1])
@@ -796,10 +533,7 @@ def sum_in_order(terms):
 def test_the_bounds_hold_for_coarse_arithmetic(monkeypatch):
   """Hidden states that are computed with every operation rounded to 16 bits
   stay within the bounds for that unit of rounding."""
-  model, rng = (
-    checker.Model(*closed_model("addition")),
-    np.random.default_rng(2),
-  )
+  model, rng = random_model(), np.random.default_rng(2)
   monkeypatch.setattr(checker, "UNIT", 2.0**-16)
   zero = np.zeros(20)
   x = rounded(rng.normal(size=(20, 16)))
@@ -843,8 +577,8 @@ def test_functions_are_as_accurate_as_is_assumed(name):
 def test_what_is_proved_of_damaged_files_is_right(monkeypatch):
   import checker_fuzz
 
-  monkeypatch.setattr(checker_fuzz, "LENGTHS", (2, 13))
-  table = checker_fuzz.hunt(6, 6)
+  monkeypatch.setattr(checker_fuzz, "LENGTHS", (13,))
+  table = checker_fuzz.hunt(1, 4)
   assert not table["proved and wrong"], table
   # The draws are of both kinds: files that are refused, and others.
-  assert table["refused"] > 3 and table["proved and right"] > 0
+  assert table["refused"] > 2 and table["proved and right"] > 0
