@@ -17,12 +17,7 @@ from lengthgen_jax.attention.lines import RIGHT
 from lengthgen_jax.config import build, files
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import (
-  abc,
-  calibrate,
-  finetune,
-  runs,
-)
+from lengthgen_jax.pipelines import abc, calibrate, finetune, runs
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
 from lengthgen_jax.training import checkpoint
@@ -175,6 +170,7 @@ def test_certificates_are_rows_and_models_are_finetuned_on_what_fails(whole):
   rows = records.read(workdir / "results.jsonl")
   certified = [row for row in rows if row["metric"] == "certified"]
   # Trained for so short a time no seed is right, before or after.
+  assert done.stderr.count("wrong with all lines, so that none is closed") == 4
   assert set(certificates) == set(trained_on) == {"0", "1"}
   for row in certified:
     assert row["value"] == 0 and row["n"] > 100 and row["margin"] < 0
@@ -185,6 +181,7 @@ def test_certificates_are_rows_and_models_are_finetuned_on_what_fails(whole):
     assert inputs["failing"]
     assert all(len(text) <= 2 for text in inputs["failing"] + inputs["thin"])
     wrong = certificates[seed]["counterexamples"]
+    assert certificates[seed]["pruning"]["closed"] == []
     model = lengthgen_jax.load(workdir, int(seed)).model
     for text, answer in zip(wrong[:8], model.answers(wrong[:8]), strict=True):
       assert answer != str(int(text) + 1), text
@@ -288,7 +285,6 @@ def test_no_line_at_all_is_an_error(interpolated, tmp_path):
   ("assignment", "words"),
   [
     ("calibration.lengths=(2,)", "name two or more, like (1, 2)"),
-    ("calibration.lengths=(9,)", "data.train_length=2"),
     ("retrain.start='interpolated'", "same model"),
     ("retrain.model.num_heads=3", "retrain.*: model.num_heads=3"),
     ("abc.example='12a'", "abc.example: '12a'"),

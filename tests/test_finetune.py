@@ -88,31 +88,39 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
     assert examples(batch_of(3, step, mixture)) == examples(batch_of(3, step))
 
 
-def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
-  inputs = {
-    "7": {"failing": ["12+34"], "thin": ["1+1", "2+2", "3+30"]},
-    "3": {"failing": ["5+6", "7+8"], "thin": ["9+9"]},
-  }
-  folder = tmp_path / "finetune_1"
-  folder.mkdir()
-  (folder / runs.TRAINING_INPUTS).write_text(json.dumps(inputs))
-  of_each_seed = random_lines(0, (3, 2, 2, 2), 1, (0, 1))
-  of_all_seeds = shared_lines([Line(WHOLE, LEFT, 1, 0)], 2)
-  section = untrained.config().finetune
-  section.update(steps=7, share=0.5)
-  fields = {}
-  experiment = untrained.experiment("addition", fields=fields)
-  config = untrained.config("addition", fields=fields)
-  run = loop.Run(
-    experiment=experiment,
+def vanilla_run(folder, seeds, scaffold) -> loop.Run:
+  """The training before the first round."""
+  fields = {"train.optimizer": "muon", "train.learning_rate": 0.02}
+  config = untrained.config(fields=fields | {"train.adam_learning_rate": 0.004})
+  return loop.Run(
+    experiment=build(config),
     train=sections.Train(**config.train),
-    seeds=(3, 5, 7),
-    scaffold={"cross": of_each_seed, "self": of_all_seeds},
-    folder=tmp_path / "retrain",
+    seeds=seeds,
+    scaffold=scaffold,
+    folder=folder,
     save_every=1,
     keep=1,
     report=print,
   )
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(
+  number, tmp_path
+):
+  inputs = {
+    "7": {"failing": ["12+34"], "thin": ["1+1", "2+2", "3+30"]},
+    "3": {"failing": ["5+6", "7+8"], "thin": ["9+9"]},
+  }
+  folder = tmp_path / f"finetune_{number}"
+  folder.mkdir()
+  (folder / runs.TRAINING_INPUTS).write_text(json.dumps(inputs))
+  of_each_seed = random_lines(0, (3, 2, 2, 2), 1, (0, 1))
+  of_all_seeds = shared_lines([Line(WHOLE, LEFT, 1, 0)], 2)
+  scaffold = {"cross": of_each_seed, "self": of_all_seeds}
+  run = vanilla_run(tmp_path / "retrain", (3, 5, 7), scaffold)
+  section = untrained.config().finetune
+  section.update(steps=7, share=0.5, learning_rate=0.01, rate_decay=0.5)
   finetuning = runs.finetuning_run(section, run, folder)
   assert finetuning.seeds == (7, 3) and finetuning.folder == folder
   for name, values in finetuning.scaffold["cross"]._asdict().items():
@@ -125,37 +133,17 @@ def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(tmp_path):
   )
   train = finetuning.train
   assert (train.steps, data.share) == (7, 0.5)
-  assert train.learning_rate == section.learning_rate
   assert train.warmup_steps == 7
   assert train.target_exact_match > 1  # trains to the end
-  assert run.experiment == experiment
-
-
-def finetuning_of(folder, *counts: int, fields: dict | None = None) -> loop.Run:
-  """A round in which a seed 0 trains on so many inputs of either kind."""
-  folder.mkdir()
-  failing, thin = ([f"{i}+{i}" for i in range(count)] for count in counts)
-  inputs = {"0": {"failing": failing, "thin": thin}}
-  (folder / runs.TRAINING_INPUTS).write_text(json.dumps(inputs))
-  config = untrained.config(fields=fields or {})
-  run = loop.Run(
-    experiment=build(config),
-    train=sections.Train(**config.train),
-    seeds=(0,),
-    scaffold={},
-    folder=folder,
-    save_every=1,
-    keep=1,
-    report=print,
-  )
-  return runs.finetuning_run(config.finetune, run, folder)
+  rates = train.learning_rate, train.adam_learning_rate
+  np.testing.assert_allclose(rates, np.array([0.01, 0.002]) / 2 ** (number - 1))
 
 
 def test_what_failed_before_is_trained_on_again(tmp_path, monkeypatch):
   """In rounds of which the second finds seed 1 undecided, the third right."""
   experiment = untrained.experiment()
   models = [Model(experiment, {}, {}, seed) for seed in (0, 1)]
-  config, run = untrained.config(), finetuning_of(tmp_path / "any_1", 1, 0)
+  config, run = untrained.config(), vanilla_run(tmp_path, (0, 1), {})
   config.finetune.rounds = 3
   stage = workdir.Stage("train", config, run, 2, models)
 
@@ -191,29 +179,6 @@ def test_what_failed_before_is_trained_on_again(tmp_path, monkeypatch):
   assert second["1"] == {"failing": ["2+2"], "thin": ["4+4"]}
   assert third.keys() == {"0"}
   assert len(seeds) == 3 and not list(found)
-
-
-def test_the_learning_rate_falls_from_round_to_round(tmp_path):
-  of_round = lambda n: (
-    finetuning_of(
-      tmp_path / f"finetune_{n}",
-      *(1, 1),
-      fields={
-        "train.optimizer": "muon",
-        "train.learning_rate": 0.02,
-        "train.adam_learning_rate": 0.004,
-        "finetune.rounds": 3,
-        "finetune.learning_rate": 0.01,
-        "finetune.rate_decay": 0.5,
-      },
-    ).train
-  )
-  rates = [
-    (train.learning_rate, train.adam_learning_rate)
-    for train in map(of_round, (1, 2, 3))
-  ]
-  expected = [(0.01, 0.002), (0.005, 0.001), (0.0025, 0.0005)]
-  np.testing.assert_allclose(rates, expected)
 
 
 def test_inputs_that_look_alike_are_named(capsys):

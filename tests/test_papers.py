@@ -179,8 +179,7 @@ def test_rows_made_again_are_compared(tables):
   new = [*seeds(99, 100, 99), *seeds(50, 31, 40, length=60)]
   new += seeds(1, 0, 0, length=200)
   assert tables.compare(old, new, exact=False) == []
-  differences = tables.compare(old, new, exact=True)
-  assert "value=1.0 in the archive, 0.99 now" in differences[0]
+  assert "1.0 in the archive, 0.99 now" in tables.compare(old, new, True)[0]
   # Each of a seed's certificates is compared with the one of the same step.
   certificates = [CERTIFIED | {"step": 9, "value": 0}, CERTIFIED]
   assert tables.compare(certificates, certificates, exact=True) == []
@@ -192,11 +191,6 @@ def test_rows_made_again_are_compared(tables):
     " 50.0 %",
     *(f"seed {seed}, train, equal, 200 is missing" for seed in range(3)),
   ]
-  fewer = [one for one in old if one["seed"] < 2]
-  for exact in (True, False):
-    assert tables.compare(old, fewer, exact) == [
-      f"seed 2, train, equal, {n} is missing" for n in (6, 60, 200)
-    ]
 
 
 # Pages.
@@ -238,7 +232,6 @@ def test_committed_pages_are_those_of_committed_rows(tmp_path, monkeypatch):
     (["nope"], "no table 'nope'"),
     ([], "name a table: abs"),
     (["abs", "--pages"], "--pages takes no tables"),
-    (["abs", "--plan", "--pages"], "--pages: not allowed with argument --plan"),
     (["--check", "parity-windo"], "a run, like parity-window"),
     (["--check", "sort-all", "--results=none"], "no rows of sort-all are"),
   ],
@@ -252,14 +245,13 @@ def test_a_wrong_command_is_one_line(words, message, tables, capsys):
 
 def test_a_failed_run_leaves_the_others(tables, monkeypatch, capfd, tmp_path):
   """Each writes to its log, if they are several."""
-  parallel = 3
   program = "import sys; print('made', *sys.argv); sys.exit(1)"
   monkeypatch.setattr(
     tables.sweep, "LENGTHGEN", (tables.sys.executable, "-c", program)
   )
   monkeypatch.setattr(tables, "current_origin", lambda: HEADER)
   monkeypatch.chdir(tmp_path)
-  folders = ["--root=root", "--results=docs", f"--parallel={parallel}"]
+  folders = ["--root=root", "--results=docs", "--parallel=3"]
   assert tables.main(["repeats", *folders]) == 1
   out, err = capfd.readouterr()
   logs = [x.read_text() for x in tmp_path.rglob("log.txt")]

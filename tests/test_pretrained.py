@@ -20,7 +20,6 @@ SHIPPED = files.names()
 # Inputs and answers of models of every kind, of any length.
 QUESTIONS = {
   "addition_decoder_only": (f"{'9' * 30}+1", f"1{'0' * 30}"),
-  "parity": ("1011" * 9, "1"),
   "turing": ("0 0 A0 0*6", "C1 0 1 1 (not halted)"),
   "multiply_long": ("99999*9999", "999890001"),
   "sort": ("5 3 9 3", "3 3 5 9"),
@@ -50,20 +49,16 @@ def copied(exported, tmp_path):
   return tmp_path / "tiny"
 
 
-def rewrite(path, card=None, change_arrays=None, change_config=None) -> None:
-  """Updates fields of the card, or changes its config, or the arrays and their
-  sha256."""
-  saved = json.loads(path.with_suffix(".json").read_text())
-  if change_config is not None:
-    change_config(saved["config"])
-  if change_arrays is not None:
-    with np.load(path.with_suffix(".npz")) as file:
-      arrays = dict(file)
-    change_arrays(arrays)
-    np.savez(path.with_suffix(".npz"), allow_pickle=False, **arrays)
-    content = path.with_suffix(".npz").read_bytes()
-    saved["sha256"] = files.hashlib.sha256(content).hexdigest()
-  path.with_suffix(".json").write_text(json.dumps(saved | (card or {})))
+def rewrite(path, change) -> None:
+  """Changes the arrays, and their sha256 in the card."""
+  with np.load(path.with_suffix(".npz")) as file:
+    arrays = dict(file)
+  change(arrays)
+  np.savez(path.with_suffix(".npz"), allow_pickle=False, **arrays)
+  card = json.loads(path.with_suffix(".json").read_text())
+  content = path.with_suffix(".npz").read_bytes()
+  card["sha256"] = files.hashlib.sha256(content).hexdigest()
+  path.with_suffix(".json").write_text(json.dumps(card))
 
 
 # Models that come with the package.
@@ -113,13 +108,8 @@ def test_an_export_is_one_seed_of_the_workdir(exported, trained):
     lengthgen_jax.load(x, seed=1) for x in (exported, trained)
   )
   for name in ("params", "scaffold"):
-    pairs = zip(
-      jax.tree.leaves_with_path(getattr(loaded.model, name)),
-      jax.tree.leaves_with_path(getattr(original.model, name)),
-      strict=True,
-    )
-    for (path, value), (other_path, other) in pairs:
-      assert path == other_path and np.array_equal(value, other)
+    pair = (getattr(x.model, name) for x in (loaded, original))
+    jax.tree.map(np.testing.assert_array_equal, *pair)
   assert loaded.config.seeds == (1,) and loaded.model.seed == 1
   assert loaded.model.step == original.model.step
   texts = ["12+34", "9+9", "what"]
@@ -131,10 +121,7 @@ def test_the_data_sheet_says_how_it_was_made_and_what_it_measured(
 ):
   sheet = lengthgen_jax.load(exported).data_sheet
   origin = json.loads((trained / "origin.json").read_text())
-  # The workdir may be a copy, whose origin names the one that was trained.
-  config_flag, workdir_flag = origin["command"]
-  assert config_flag == TINY
-  assert workdir_flag.startswith("--workdir=")
+  assert origin["command"][0] == TINY
   assert {name: sheet[name] for name in origin} == origin
   rows = records.read(trained / "results.jsonl")
   exact = [x for x in rows if x["metric"] == "em" and x["seed"] == 1]
@@ -281,11 +268,6 @@ def one_layer_for_all(field):
 @pytest.mark.parametrize(
   ("change", "message"),
   [
-    (lambda x: x.pop(first_kernel(x)), "lacks"),
-    (
-      lambda x: x.update({"params/extra": np.ones(3, np.float32)}),
-      "has extra float32[3]",
-    ),
     (
       lambda x: x.update({first_kernel(x): np.ones((2, 2), np.float32)}),
       "float32[2, 2]; lacks",
@@ -301,7 +283,7 @@ def one_layer_for_all(field):
   ],
 )
 def test_arrays_of_another_form_or_model_are_refused(change, message, copied):
-  rewrite(copied, change_arrays=change)
+  rewrite(copied, change)
   with refuses(message):
     lengthgen_jax.load(copied)
 
@@ -314,21 +296,23 @@ def test_a_certificate_of_another_model_is_none(tmp_path):
   path = tmp_path / "parity"
   card, _ = files.read(str(path))
   assert models.proof(card) == "∀"
-  rewrite(path, change_arrays=lambda x: x[first_kernel(x)].fill(0))
+  rewrite(path, lambda x: x[first_kernel(x)].fill(0))
   assert lengthgen_jax.load(path).certificate == files.OTHER_MODEL
   card, _ = files.read(str(path))
   line = models.table([card]).splitlines()[-1]
   assert "∀" not in line and "certificate is of another model" in line
 
 
-def test_a_card_of_another_version_is_refused(copied):
-  rewrite(copied, {"format": 1})
-  line = refusal(inside(f"--model={copied}", "--mode=predict"))
-  assert "format version 1" in line and "reads 2" in line
-
-
-def test_a_file_that_is_no_card_is_refused(copied):
-  for text in ("[]", "{", '{"format": 2}'):
-    copied.with_suffix(".json").write_text(text)
-    with refuses(f"{copied}.json"):
-      lengthgen_jax.load(copied)
+@pytest.mark.parametrize(
+  ("text", "words"),
+  [
+    ("[]", "format version None"),
+    ("{", "cannot be read"),
+    ('{"format": 2}', "has no name"),
+    ('{"format": 1}', "format version 1; this package reads 2"),
+  ],
+)
+def test_a_file_that_is_no_card_is_refused(text, words, copied):
+  copied.with_suffix(".json").write_text(text)
+  with refuses(f"{copied}.json", words):
+    lengthgen_jax.load(copied)

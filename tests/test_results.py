@@ -164,29 +164,19 @@ def test_a_cell_has_the_statistics_of_its_seeds():
   assert (edit.worst, edit.best) == (0.3, 0.1)  # the greatest is the worst
 
 
-def test_a_proof_is_of_one_seed_of_one_run():
-  rows = [one | {"run": run} for run in "ab" for one in seeds(100, 100)]
-  proofs = [PROVED | {"run": "a", "seed": s} for s in (0, 1)]
-  texts = lambda rows: [
-    tables.proof(cell) for cell in summary.cells(rows).itertuples()
-  ]
-  assert texts(rows + proofs) == [" ∀", ""]
-  assert texts(rows + proofs[1:]) == [" ∀ 1 of 2", ""]
+def test_the_last_certificate_of_a_seed_of_a_run_counts():
+  rows = [one | {"run": run} for run in "ab" for one in seeds(100, 100, 100)]
+  by = lambda seed, **fields: PROVED | {"seed": seed, "run": "a"} | fields
 
+  def proofs(*proofs):
+    return [*map(tables.proof, summary.cells([*rows, *proofs]).itertuples())]
 
-def test_the_last_certificate_of_a_seed_counts():
-  rows = seeds(100, 100, 100, seeds_asked=3)
-  by = lambda seed, **fields: PROVED | {"seed": seed} | fields
-
-  def proof(*proofs):
-    (cell,) = summary.cells([*rows, *proofs]).itertuples()
-    return tables.proof(cell)
-
-  assert proof(by(0), by(1)) == " ∀ 2 of 3"
-  assert proof(*(by(s) for s in range(3))) == " ∀"
+  assert proofs(by(0), by(1)) == [" ∀ 2 of 3", ""]
+  assert proofs(*(by(s) for s in range(3))) == [" ∀", ""]
   # What is withdrawn, undecided or not tried no longer counts.
   for value in (0, None):
-    assert proof(by(0), by(0) | {"value": value, "version": "2"}) == ""
+    withdrawn = by(0) | {"value": value, "version": "2"}
+    assert proofs(by(0), withdrawn) == ["", ""]
 
 
 # Tables.
@@ -211,21 +201,6 @@ def test_table_has_a_line_per_seed_and_the_median():
   bits = tables.run_table([row(bits=20), row(length=60, bits=200)])
   assert "in digits (bits);" in bits and "60 (200)" in bits
   assert tables.run_table([CERTIFIED]) == "no exact match was measured"
-
-
-def test_evaluations_at_two_steps_share_no_cell():
-  """Evaluated at step 500, trained on, evaluated at step 700."""
-  rows = seeds(0, 20, 40) + seeds(100, 90, 100, step=700, stopped_at=600)
-  lines = lines_of(rows)
-  assert len(lines) == 8
-  assert [line[1:6] for line in lines if "median" in line] == [
-    ["step", "500", "equal", "median", "20.0"],
-    ["step", "700", "equal", "median", "100.0"],
-  ]
-  table = of_task([one | {"run": "a"} for one in rows], "addition")
-  assert list(table["method"]) == ["vanilla, step 500", "vanilla, step 700"]
-  assert list(table["seeds"]) == ["3", "3"] and list(table["n"]) == ["100"] * 2
-  assert table["6"][0] == "20.0 (worst 0.0) [0.0]"
 
 
 def test_tables_say_how_many_of_the_seeds():
