@@ -193,10 +193,10 @@ FAILS = {
   "an output that is always preferred": entry(f"{HEAD}/bias", 3, 99),
   "a line one column to the left": line(intercept=1),
   "a line to one column for all rows": line(matrix=0),
-  "a stronger line to the left": second_line(intercept=3),
-  "a stronger line to the right": second_line(intercept=-3),
+  "a stronger line far to the left": second_line(intercept=7),
+  "a stronger line far to the right": second_line(intercept=-7),
   "a column from the other end": second_line(
-    anchor=LEFT, matrix=0, intercept=3
+    anchor=LEFT, matrix=0, intercept=7
   ),
   "swapped values of heads": edited(CROSS_VALUE, lambda x: np.flip(x, 1)),
 }
