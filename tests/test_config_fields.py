@@ -59,7 +59,7 @@ SECOND = {
   "temperature.stretch": 2.0,
   "attention.alpha": 1.25,
   "train.steps": 7,
-  "bias.scale": 0.5,
+  "bias.closed": -7.0,
 }
 
 
