@@ -311,3 +311,28 @@ def test_absolute_lines_need_no_second_width():
   fields = {"calibration.lengths": (2,), "calibration.lines": "absolute"}
   args = "addition", "encoder_decoder", fields
   check_config(untrained.config(*args), untrained.experiment(*args))
+
+
+def test_lines_within_reach_see_few_digits():
+  """Of N×1, in the first layer and in later ones: digits that move with rows,
+  the marks and the single digit; a row's own input and the one before."""
+  lines_and_layers = (
+    ((A, RIGHT, 1, 0), (True, True)),
+    ((A, LEFT, 1, 1), (False, False)),  # it moves the other way
+    ((A, RIGHT, 0, 0), (False, False)),  # the last digit, for all rows
+    ((A, LEFT, 0, 0), (True, True)),
+    ((B, RIGHT, 0, 0), (True, True)),
+    ((TARGET, LEFT, 1, -2), (True, True)),
+    ((TARGET, LEFT, 1, -3), (False, False)),
+    ((TARGET, LEFT, 0, 0), (False, False)),
+    ((TARGET + 1, LEFT, 0, 0), (True, False)),
+  )
+  fields = zip(*(line for line, _ in lines_and_layers), strict=True)
+  segment, anchor, matrix, intercept = map(np.array, fields)
+  rows = np.full_like(segment, TARGET)
+  lines = Lines(
+    rows, segment, anchor, matrix[:, None, None], intercept[:, None]
+  )
+  keys = places(tokens((A, 8), (B, 2)))
+  layers = calibration.within_reach(lines, keys, TASKS["multiply"](), 1)
+  assert [*map(tuple, layers.T.tolist())] == [x for _, x in lines_and_layers]
