@@ -19,6 +19,7 @@ from lengthgen_jax.attention.calibration import (
 )
 from lengthgen_jax.attention.lines import LEFT, RIGHT, WHOLE, Lines
 from lengthgen_jax.pipelines.calibrate import check_config
+from lengthgen_jax.tasks import TASKS
 
 A, B, TARGET = range(3)  # segments
 
