@@ -443,6 +443,27 @@ def test_the_checker_agrees_with_the_program(number):
   assert hunt.hunt(number) > 50
 
 
+def test_a_wrong_checker_is_found(monkeypatch, capsys):
+  """Wrong margins, bounds that hide them, and contexts that are left out."""
+  number, evaluate = DRAWS[0], checker.evaluate
+
+  def wrong(*arguments):
+    for codes, targets, margins, bounds in evaluate(*arguments):
+      yield codes, targets, margins + 0.5, bounds + 1.0
+
+  def found() -> str:
+    assert hunt.main(number, 1) == 1
+    return capsys.readouterr().out
+
+  with monkeypatch.context() as patch:
+    patch.setattr(checker, "evaluate", wrong)
+    assert f"draw {number}: margins differ by 0.5" in found()
+  run = checker.Contexts.run
+  few = lambda *arguments: run(*arguments)[:-1]
+  monkeypatch.setattr(checker.Contexts, "run", few)
+  assert "has a context that is not enumerated" in found()
+
+
 # The bounds on rounding.
 
 
