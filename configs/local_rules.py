@@ -89,8 +89,7 @@ TASKS = {
   "turing": ("turing", {}),
   "increment": ("turing", {"turing.machine": "0LB1RA2RA_2RZ2RZ1LB"}),
   "insertion_sort": ("insertion_sort", {"train.batch_size": 128}),
-  # Three digits of a number, which carries go through, take 12 bits. With lower
-  # thresholds no head sees a cell above alone, and a seed does not fit.
+  # Three digits of a number, which carries go through, take 12 bits.
   "base": (
     "base",
     {

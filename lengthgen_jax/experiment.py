@@ -300,6 +300,7 @@ class Experiment:
     # Of this batch, a single example, only the shapes matter.
     part = self.validation[0].parts[0]._replace(count=1)
     batch = self.sample(jax.random.key(0), self.task.name, part)
+    # The 0 keeps the parameters of kept runs.
     key = jax.random.fold_in(rng.stream(seed, "init"), 0)
     (inputs, source), biases = model_inputs(batch), self.site_inputs({}, batch)
     params = self.model.init(

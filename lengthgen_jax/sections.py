@@ -143,7 +143,8 @@ class Mixing(Section):
   # batch
   kind: Literal["alternate", "weighted"] = "alternate"
   weights: tuple[float, ...] = ()  # main task first; () = equal
-  # longest length of the hints' examples; 0 = data.train_length
+  # longest length of the hints' examples, in the units of data.train_length; 0
+  # = data.train_length
   hint_length: CountOrNone = 0
 
 

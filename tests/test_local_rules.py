@@ -351,8 +351,11 @@ def test_rules_of_ones_own_that_make_no_sense_are_refused(changes, words):
     ("turing", "A0 B1*2", "a tape has one head at most"),
     ("insertion_sort", "3 _ 2", "has '_'"),
     ("many_addends", "12+", "lacks a row"),
-    ("outer_product", "11x", "is no product"),
-    ("outer_product", "1x2", "is no product"),
+    (
+      "outer_product",
+      "11x1 01",
+      "has 'x'; outer_product takes a line like 11x",
+    ),
   ],
 )
 def test_lines_that_are_no_input(name, line, words):

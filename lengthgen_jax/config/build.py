@@ -3,7 +3,6 @@ that its fields fit each other."""
 
 import copy
 import dataclasses
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +36,7 @@ def build(config: ConfigDict) -> Experiment:
   heads = tuple(task.name for task in tasks)
   lengths = _lengths(data, tasks[0])
   hint_lengths = _hint_lengths(config, tasks[0])
-  lengths_of = {head: hint_lengths for head in heads} | {heads[0]: lengths}
+  lengths_of = dict.fromkeys(heads, hint_lengths) | {heads[0]: lengths}
   widths = _widths(data, tasks[0], lengths)
   natural = data.width == "natural" and bool(widths) and tasks[0].axes == 1
   sizes = dataset.split(data.size, [1.0] * len(tasks))
@@ -47,24 +46,28 @@ def build(config: ConfigDict) -> Experiment:
     f" examples each, fewer than train.batch_size={train.batch_size}; choose at"
     f" least {train.batch_size * len(sizes)}, or 0 for an endless stream",
   )
-  for name, of_head in itertools.product(
-    ("batch_size", "validation_samples"), lengths_of.values()
-  ):
-    check(
-      min(of_head.bucket_counts(train[name])) > 0,
-      f"train.{name}={train[name]}: too few for an example of every bucket of"
-      f" {of_head.buckets}; choose more, or fewer data.buckets",
-    )
+  for name in ("batch_size", "validation_samples"):
+    for head, drawn in lengths_of.items():
+      check(
+        min(drawn.bucket_counts(train[name])) > 0,
+        f"train.{name}={train[name]}: too few for an example of {head} in every"
+        f" bucket of {drawn.buckets}; choose more, or fewer data.buckets",
+      )
   per_width = -(-train.validation_samples // max(len(widths), 1))
   kind = config.model.kind
   experiment = Experiment(
     data=tuple(
       dataset.Dataset(
-        task, kind, of_head, widths, natural, data.numbers, size, data.seed
+        task,
+        kind,
+        lengths_of[task.name],
+        widths,
+        natural,
+        data.numbers,
+        size,
+        data.seed,
       )
-      for task, of_head, size in zip(
-        tasks, lengths_of.values(), sizes, strict=True
-      )
+      for task, size in zip(tasks, sizes, strict=True)
     ),
     model=Transformer(_model_config(config, tasks), kind, heads),
     bias=_bias_config(config),
@@ -75,8 +78,8 @@ def build(config: ConfigDict) -> Experiment:
       tuple(config.mixing.weights),
     ),
     validation=tuple(
-      dataset.Share(head, 1.0, dataset.bucket_parts(of_head, per_width))
-      for head, of_head in lengths_of.items()
+      dataset.Share(head, 1.0, dataset.bucket_parts(drawn, per_width))
+      for head, drawn in lengths_of.items()
     ),
     train_length=data.train_length,
     fixed_width=widths[0] if data.width == "fixed" else None,
@@ -269,14 +272,12 @@ def _hint_lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   section, longest = copy.deepcopy(config.data), config.mixing.hint_length
   if longest:
     check(
-      task.ragged,
-      f"mixing.hint_length={longest}: {task.name} and its hints have the same"
-      " widths; choose 0",
+      task.ragged and longest > section.train_length,
+      f"mixing.hint_length={longest}: must be above data.train_length="
+      f"{section.train_length}, and is for tasks without a width; or 0",
     )
     section.train_length = longest
-    if section.buckets:
-      shorter = (bucket for bucket in section.buckets if bucket < longest)
-      section.buckets = (*shorter, longest)
+    section.buckets += (longest,) if section.buckets else ()
   return _lengths(section, task)
 
 

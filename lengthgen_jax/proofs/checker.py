@@ -79,7 +79,7 @@ BATCH_SIZE = 1 << 14  # contexts whose states below the last are kept
 # A bound above this share of a margin is computed again, more tightly.
 SMALL_SHARE = 0.5
 THREADS = concurrent.futures.ThreadPoolExecutor(2)
-NUM_WAITING = 32  # batches that the threads are given at once
+NUM_WAITING = 32  # batches that are in memory at once
 # Unit roundoff of float32; 2^-20 of it covers the float64 roundings of bounds.
 UNIT = 2.0**-24 * (1 + 2.0**-20)
 # The error of exp and rsqrt in units in the last place, and more than underflow
@@ -1144,11 +1144,10 @@ class Model:
   def dense_weights(self, path):
     """Returns a dense layer's kernel [I, G, O] of I inputs and G groups of O
     outputs (the heads, else one), its bias [G, O], bounds [G] on the spectral
-    norms of the groups' kernels, and what its rounding grows with, float32 [I +
-    2, G · O]: a row for each |input|, one for the error of the inputs, and one
-    for the bias and the bias of the layer normalization. A query's are scaled
-    by K^-0.5. The scale and the bias of a layer normalization are taken as part
-    of the layers that read it."""
+    norms of the groups' kernels, and float32 [I + 2, G · O], whose product with
+    (|inputs|, their error, 1) bounds the layer's own rounding. A query's are
+    scaled by K^-0.5. The scale and the bias of a layer normalization are taken
+    as part of the layers that read it."""
     kernel, bias = (self.params[f"{path}/{x}"] for x in ("kernel", "bias"))
     if path.endswith("out"):  # the heads are inputs
       kernel = kernel.reshape(-1, kernel.shape[-1])
@@ -1170,7 +1169,8 @@ class Model:
       root = kernel.shape[-1] ** 0.5
       kernel, bias, size = kernel / root, bias / root, size / root
     norms = np.linalg.norm(np.moveaxis(kernel, 1, 0), 2, axis=(1, 2))
-    # A thousandth more covers what is computed of it in float32.
+    # A thousandth more covers what is computed of it in float32: sums of at
+    # most 2^11 + 1 terms, a norm, and underflow.
     flat = kernel.reshape(len(kernel), -1)
     rounding = [np.abs(flat), l2(flat.T)[None], size.reshape(1, -1)]
     # Further roundings: bias 1, the norm's scale and bias 2, query's scale 2.
@@ -1303,17 +1303,17 @@ class Model:
       squares = np.einsum("uh,uh->u", slopes @ products, slopes)
       extra = gamma(2 * len(wo) + 8) * (slopes @ norms_product) ** 2
       norms = np.sqrt(np.maximum(squares, 0.0) + extra)
-    # 1e-6 > 2^-20 covers six roundings to float32, and of those to float64 at
-    # most 2^13 in a square, as each layer has fewer than 2^11 inputs.
-    radius = 0.5 * (sign_unknown @ norms_product) + 1e-6 * norms_product.sum()
+    # 2e-6 covers six roundings to float32, and of those to float64 at most 2^13
+    # in a square, as each layer has fewer than 2^11 inputs; 2^-50 underflow.
+    radius = 0.5 * (sign_unknown @ norms_product)
+    radius += 2e-6 * norms_product.sum() + 2.0**-50
     hidden = np.maximum(hidden, 0)
     size = l2(hidden + hidden_error * active)[:, None] * l2(wo.T) * NORM_SLACK
     size += np.abs(bo)  # an inner product is at most the product of norms
     norm = np.minimum(wi_norm * wo_norm, norms + radius)
     error = norm * e + wo_norm * l2(rounding * active)
-    error += gamma(active.sum(axis=1, dtype=float) + 3) * l2(
-      size
-    )  # zeros add nothing
+    # Zeros add nothing.
+    error += gamma(active.sum(axis=1, dtype=float) + 3) * l2(size)
     return hidden @ wo + bo, error + TINY
 
   def block(self, layer, x, e, heads, keys, is_tight):
@@ -1327,6 +1327,7 @@ class Model:
     y = self.mlp(f"decoder_{layer}/mlp", *self.normalize(x, e), is_tight)
     return add(x, e, *y)
 
+  @np.errstate(all="ignore")
   def margins(self, x, e, target):
     """Returns how far the logit of `target` [U] is above each [U, V], infinite
     for the target itself, and bounds on the errors of these differences."""
@@ -1361,6 +1362,7 @@ def evaluate(model, nodes, codes, is_tight):
 
   key_value_of = functools.cache(lambda k, *x: model.key_value(*x, *hidden[k]))
 
+  @np.errstate(all="ignore")  # an infinite bound proves nothing
   def compute(i, start):  # (x, e) for a chunk of node i's choices
     node, chunk = nodes[i], choices[i][start : start + CHUNK_SIZE]
     if isinstance(node, Leaf):
@@ -1467,12 +1469,11 @@ def check_contexts(model, limit, progress):
     total += len(codes)
     require(total <= limit, f"there are more than {limit:,} contexts")
 
-  @np.errstate(all="ignore")  # an infinite bound proves nothing
   def check(batch):
-    """Returns a batch with those of its contexts alone that are not proved, all
-    its margins, and the largest bound of what is proved."""
+    """Returns the receptive field, the codes that are not proved, the margins
+    of all codes, and the largest bound of one that is proved."""
     nodes, codes = batch
-    margins, largest = [np.empty(0)], 0.0
+    margins, largest = [], 0.0
     for is_tight in (False, True):
       unproved, share = [codes[:0]], 1 if is_tight else SMALL_SHARE
       for chunk, _, *arrays in evaluate(model, nodes, codes, is_tight):
@@ -1544,8 +1545,10 @@ def prove_file(path):
 
 if __name__ == "__main__":
   codes, worst = {"proved": 0, "fails": 1, "undecided": 1, "refused": 2}, 0
-  for path in sys.argv[1:]:
-    result = prove_file(path)
+  paths = sys.argv[1:]
+  # Two at a time, because few contexts do not keep two threads busy.
+  results = concurrent.futures.ProcessPoolExecutor(2).map(prove_file, paths)
+  for path, result in zip(paths, results, strict=True):
     print(f"{path}: {result['text']}", flush=True)
     worst = max(worst, codes[str(result["verdict"])])
   sys.exit(worst if len(sys.argv) > 1 else 2)

@@ -163,8 +163,8 @@ def step_specs(
       "mixing.weights is for mixing.kind=weighted; alternating steps have none",
     )
     return tuple(
-      (Share(head, 1.0, bucket_parts(of_head, batch_size)),)
-      for head, of_head in lengths.items()
+      (Share(head, 1.0, bucket_parts(drawn, batch_size)),)
+      for head, drawn in lengths.items()
     )
   weights = weights or (1.0,) * len(lengths)
   check(
@@ -174,17 +174,17 @@ def step_specs(
     f" {', '.join(lengths)}; leave a hint out of hints to give it none",
   )
   shares = []
-  for (head, of_head), weight, count in zip(
+  for (head, drawn), weight, count in zip(
     lengths.items(), weights, split(batch_size, weights), strict=True
   ):
     # Without examples of a bucket, the distribution of lengths would differ.
     check(
-      min(of_head.bucket_counts(count)) > 0,
+      min(drawn.bucket_counts(count)) > 0,
       f"mixing.weights={weights}: {count} of a batch of {batch_size} are"
-      f" {head}'s, too few for every bucket of {of_head.buckets}; raise its"
+      f" {head}'s, too few for every bucket of {drawn.buckets}; raise its"
       " weight or train.batch_size, or choose fewer data.buckets",
     )
-    parts = bucket_parts(of_head, count)
+    parts = bucket_parts(drawn, count)
     shares.append(Share(head, weight / sum(weights), parts))
   return (tuple(shares),)
 

@@ -1,6 +1,6 @@
 """Tasks whose output is a grid of cells, each of which follows from the row
 above by a local rule: cellular automata, Turing machines, insertion sort,
-changes of base, and sums of many numbers."""
+changes of base, division, sums of many numbers, and binary products."""
 
 import dataclasses
 import functools
@@ -526,8 +526,8 @@ class OuterProduct(ManyAddends):
   (arXiv 2603.29069): row j of the prompt is a·b_j, and row j of the output r_j
   = r_(j-1) // 2 + a·b_j, least significant digit first, modulo what its cells
   can hold. The product is the first digits of all rows, then the other digits
-  of the last row. In every second example the last digit of a is 0, so that all
-  products fit.
+  of the last row. In every second example the most significant digit of a is 0,
+  so that the product fits.
 
   `11x101` -> `1111`; `11/00/11` -> `1111`.
   """
@@ -536,6 +536,7 @@ class OuterProduct(ManyAddends):
   section: ClassVar[str] = "outer_product"
   cells = "01"
   row_separator: ClassVar[str] = "/"
+  usage = "11x101"
   ahead: ClassVar[int] = 1
 
   def draw_items(self, draw, size):
@@ -553,12 +554,11 @@ class OuterProduct(ManyAddends):
     return longest + 1
 
   def parse(self, text):
-    a, cross, factor = text.partition("x")
-    if cross:
-      b, star, number = factor.partition("*")
-      expect(b.strip("01 ") == "" != b.strip(), f"{quoted(text)} is no product")
-      rows = (a if bit == "1" else "0" * len(a) for bit in reversed(b.strip()))
-      text = "/".join(rows) + star + number
+    factors = re.fullmatch(r"\s*([01]+)\s*x\s*([01]+)\s*(\*.*)?", text)
+    if factors:
+      a, b, cells = factors.groups("")
+      rows = [a if bit == "1" else "0" * len(a) for bit in reversed(b)]
+      text = "/".join(rows) + cells
     return super().parse(text)
 
   def answer(self, rows):

@@ -110,8 +110,8 @@ class TrainState(struct.PyTreeNode):
   # int32, the step at which the seed reached the target or diverged; -1 if it
   # did neither
   stopped_at: Any
-  # float32, the main task's best exact match in validation, without a chunk
-  # that diverged; -1 before any other
+  # float32, the main task's best exact match in validation; chunks that
+  # diverged do not count; -1 before the first that does
   best_em: Any
   best_step: Any  # int32, the step of that validation
   best_params: dict  # the parameters at that step

@@ -25,7 +25,7 @@ class Optimizer(NamedTuple):
 
 
 def make_schedule(train: Train, peak: float | None = None) -> optax.Schedule:
-  """Returns the learning rate as a function of the attempt's gradient step: a
+  """Returns the learning rate as a function of the gradient step: a
   linear warm-up to `peak`, by default train.learning_rate, then a constant rate
   or a cosine decay to 0 at train.steps, or one step after the warm-up if that
   is later."""
