@@ -336,6 +336,8 @@ class Calibration(Section):
   # a line is kept if its strength exceeds μ + κσ
   kappa: float = 2.0  # κ in cross-attention
   kappa_self: float = 0.87  # κ in self-attention
+  # least score (strength - μ)/σ of a kept line, as a share of its head's best
+  best_share: Fraction = 0.0
   # μ and σ over: all lines, distinct strengths, long lines (see min_cells)
   statistics: Literal["all", "distinct", "long"] = "all"
   # the maximum that is subtracted from strengths: of a direction, of a head,

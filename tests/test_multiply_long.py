@@ -168,26 +168,47 @@ def attention(lines, rows, keys, noise):
   return (weights / weights.sum(-1, keepdims=True))[None].astype(np.float32)
 
 
-@pytest.mark.parametrize("site", ("cross", "self"))
-def test_planted_lines_of_two_axes_are_recovered(site):
-  """At every size, and no other; fixed live digits are left out."""
-  section = multiply_long.get_config("abc").calibration
-  noise, means = np.random.default_rng(0), []
-  lines = [*PLANTED[site], STRAY[site]]
+def planted(site):
+  """Mean attention [1, 4, T, S] at two sizes, a head for each planted line."""
+  noise, lines = np.random.default_rng(0), [*PLANTED[site], STRAY[site]]
   for n, m in ((4, 3), (3, 4)):
     batch = typed(f"{'1' * n}*{'1' * m}")
     keys = batch.keys if site == "self" else batch.source_keys
     rows, keys = jax.tree.map(np.asarray, (batch.rows, keys))
     weights = attention(lines, rows, keys, noise)
-    means.append(MeanAttention(weights, rows.left[0, :, 0] < m, rows, keys))
-  tested, verdict = select_lines(section, TASK, means, site)
+    yield MeanAttention(weights, rows.left[0, :, 0] < m, rows, keys)
+
+
+@pytest.mark.parametrize("site", ("cross", "self"))
+def test_planted_lines_of_two_axes_are_recovered(site):
+  """At every size, and no other; fixed live digits are left out."""
+  section = multiply_long.get_config("abc").calibration
+  tested, verdict = select_lines(section, TASK, [*planted(site)], site)
+  lines = [*PLANTED[site], STRAY[site]]
   for head, (segment, anchor, matrix, c) in enumerate(lines):
     recovered = [
       [np.array(field).tolist() for field in tested.take(i)]
       for i in np.flatnonzero(verdict.keep[0, head])
     ]
-    planted = [TARGET, segment, anchor, matrix.tolist(), list(c)]
-    assert recovered == ([planted] if head < 3 else []), (site, head)
+    planted_line = [TARGET, segment, anchor, matrix.tolist(), list(c)]
+    assert recovered == ([planted_line] if head < 3 else []), (site, head)
+
+
+def test_a_head_keeps_only_lines_that_are_nearly_as_strong_as_its_best():
+  """With calibration.best_share; the first head attends along two lines."""
+  section, means = multiply_long.get_config("abc").calibration, []
+  for mean in planted("cross"):
+    weights = mean.values.copy()
+    weights[:, 0] = 0.7 * weights[:, 0] + 0.3 * weights[:, 1]
+    means.append(mean._replace(values=weights))
+  section.kappa, kept = 1.0, {}
+  for section.best_share in (0.0, 0.2, 0.8):
+    _, verdict = select_lines(section, TASK, means, "cross")
+    kept[section.best_share] = verdict.keep[0]
+  assert kept[0.0][0].sum() == kept[0.2][0].sum() == 2
+  weaker = kept[0.0][0] & kept[0.0][1]  # the line of the second head
+  assert (kept[0.8][0] == kept[0.0][0] & ~weaker).all() and weaker.any()
+  assert (kept[0.8][1:] == kept[0.0][1:]).all()
 
 
 # Decoding.

@@ -10,10 +10,9 @@ collected, so that low thresholds suffice.
 
 `select_lines` has all steps but the last: `candidate_lines` lists what is
 tested; `calibrate` tests it; `within_reach` marks the lines for which a
-certificate can try all contexts; `drop_weak_heads` drops the heads that lines
-do not describe; and `move_output_lines_to_first_layer` moves lines of grids.
-`compact` makes a bias of what is left. Shapes: R seeds, N layers, H heads, T
-rows, S keys, C candidate lines, K lines of a head, A axes.
+certificate can try all contexts; and `move_output_lines_to_first_layer` moves
+lines of grids. `compact` makes a bias of what is left. Shapes: R seeds, N
+layers, H heads, T rows, S keys, C candidate lines, K lines of a head, A axes.
 """
 
 import dataclasses
@@ -439,8 +438,8 @@ def select_lines(
   """Returns the candidate lines of one attention site, and which are kept.
 
   A line is kept if its score exceeds a threshold under every condition and no
-  field of the section (min_cells, reach) rules it out. On a grid with a reach,
-  kept lines to outputs are moved into layer 0
+  field of the section (min_cells, reach, best_share) rules it out. On a grid
+  with a reach, kept lines to outputs are moved into layer 0
   (`move_output_lines_to_first_layer`), unless the last layer's lines are to
   serve all layers.
 
@@ -483,6 +482,11 @@ def select_lines(
     )
     keep = selection.keep & later_layers
     keep[0] = selection.keep[0] & first_layer
+    selection = selection._replace(keep=keep)
+  if section.best_share:
+    score = np.where(selection.keep, selection.score, -np.inf)
+    best = score.max(axis=-1, keepdims=True)
+    keep = selection.keep & (score >= section.best_share * best)
     selection = selection._replace(keep=keep)
   # With layers="last", the last layer's lines, which all layers get, stay.
   if section.reach and task.axes > 1 and section.layers == "each":
