@@ -165,8 +165,6 @@ def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
   defaults; `what` says in messages where they are from."""
   config = default_config(str(values.get("task", "addition"))).lock()
   for name, value in leaves(values):
-    if value is None and name.startswith("retrain."):
-      continue  # older versions listed what is as in the first stage too
     set_field(config, name, value, f"{what}: {name}")
   return config
 
@@ -202,7 +200,7 @@ def name_overrides(config: ConfigDict, preset: ConfigDict) -> None:
 def get_config(path: str | pathlib.Path) -> ConfigDict:
   """Returns the config that was saved at `path`, without its mesh.
 
-  Fields that it lacks, because an older version saved it, get their defaults.
+  Fields that it lacks get their defaults.
   The users' files that it names in `registered_by` are run first.
   """
   with (

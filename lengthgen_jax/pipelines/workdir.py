@@ -148,14 +148,12 @@ def bias_path(workdir: pathlib.Path) -> pathlib.Path:
 
 
 def read_certificates(workdir: pathlib.Path) -> dict[str, dict]:
-  """Returns {str(seed): certificate}, {} if nothing was certified; those of
-  before 0.3, which say "value" in place of "outcome", do not count."""
+  """Returns {str(seed): certificate}, {} if nothing was certified."""
   path = workdir / CERTIFICATE
   if not path.exists():
     return {}
   with file_errors(f"{path}: cannot be read"):
-    certificates = json.loads(path.read_text(encoding="utf-8"))
-  return {seed: x for seed, x in certificates.items() if "outcome" in x}
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 # What was trained there.
