@@ -83,7 +83,12 @@ METHODS = {
 # Of 32 items, and of two digits and a carry, there are 100 000 contexts; in
 # another base carries go through three digits. After 2 500 steps insertion sort
 # was wrong in two of 885 288 contexts, which finetuning did not mend.
-STEPS = {"insertion_sort": 5000, "many_addends": 2500, "base": 2500}
+STEPS = {
+  "insertion_sort": 5000,
+  "many_addends": 2500,
+  "base": 2500,
+  "outer_product": 2000,
+}
 TASKS = {
   "automaton": ("automaton", {}),
   "turing": ("turing", {}),
@@ -103,7 +108,12 @@ TASKS = {
   "halving": ("halving", {}),
   "divide": ("divide", {}),
   "many_addends": ("many_addends", {}),
-  "outer_product": ("outer_product", {}),
+  # Stopped at 0.985 it is right on 71 % of the largest grids alone, and a seed
+  # of three blurs the lines that it needs.
+  "outer_product": (
+    "outer_product",
+    {"train.steps": 5000, "train.target_exact_match": 0.999},
+  ),
 }
 DECODER_ONLY = {"model.kind": "decoder_only", "positions.segments": True}
 

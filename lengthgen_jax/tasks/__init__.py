@@ -130,4 +130,5 @@ HINTS = {
   "increment": Registry(
     "hint of increment", {"carry": increment.CarryHint}, check_task
   ),
+  "reverse": Registry("hint of reverse", {"copy": automata.Copy}, check_task),
 }
