@@ -325,10 +325,10 @@ class Calibration(Section):
   # Δ, tokens per row: of lines to the prompt, and of lines to outputs
   directions: Directions = (-1, 0, 1)
   self_directions: Directions = (0, 1)
-  # 0: any line; n: lines to a fixed place only if a mark or the single digit of
-  # N×1 stands there, to outputs at most n rows back, and to operands only if
-  # they move by one digit per row, so that receptive fields are small enough
-  # for certificates
+  # 0: any line; n: only lines for which a certificate can try all contexts: to
+  # a fixed place if a mark or the single digit of N×1 stands there, to outputs
+  # at most n before the row's own input, and to operands if they move by one
+  # digit per row; on a grid, to cells at most n rows and n cells away
   reach: CountOrNone = 0
   # rows that count: length (those of the operands' length), all
   rows: Literal["length", "all"] = "length"
@@ -336,7 +336,8 @@ class Calibration(Section):
   # a line is kept if its strength exceeds μ + κσ
   kappa: float = 2.0  # κ in cross-attention
   kappa_self: float = 0.87  # κ in self-attention
-  # least score (strength - μ)/σ of a kept line, as a share of its head's best
+  # least score (strength - μ)/σ of a kept line under every condition (a width
+  # and a length), as a share of its head's best
   best_share: Fraction = 0.0
   # μ and σ over: all lines, distinct strengths, long lines (see min_cells)
   statistics: Literal["all", "distinct", "long"] = "all"
@@ -489,8 +490,7 @@ class Eval(Section):
   ] = ()
   # whether outputs are decoded freely too, for rows em_end_blind and edit
   free_running: bool = False
-  # predict: whether intermediate results are printed too (multiply_long: the
-  # running sums)
+  # predict: whether intermediate results are printed too: of grids, all rows
   scratchpad: bool = False
   # MiB of each device for attention; 0 = 16 on a CPU, else 1024
   memory_mb: CountOrNone = 0

@@ -138,18 +138,15 @@ def planted(line, rows, keys):
   return np.where(cells, 0.9, noise).astype(np.float32)
 
 
-def recovered(line, sizes, steps, ends, row_segment=TARGET, threshold=2.0):
-  """The lines of attention that was planted at (rows, keys) of some sizes.
-
-  Only rows of `row_segment` are used, as in a run.
-  """
+def recovered(line, sizes, steps, ends, threshold=2.0):
+  """The lines of attention that was planted at (rows, keys) of some sizes."""
   means = [
     MeanAttention(
-      planted(line, rows, keys), rows.segment[0] == row_segment, rows, keys
+      planted(line, rows, keys), rows.segment[0] == TARGET, rows, keys
     )
     for rows, keys in sizes
   ]
-  candidates = candidate_lines(*sizes[-1], row_segment, steps, False, ends)
+  candidates = candidate_lines(*sizes[-1], TARGET, steps, False, ends)
   selection = select(means, candidates, threshold)
   return compact(candidates, [selection], "each", "closed")
 

@@ -24,6 +24,7 @@ EFFECTS = {
   "train.adam_eps": ({"train.optimizer": "lion"}, {}),
   "retrain.train.adam_b1": ({"retrain.train.optimizer": "lion"}, {}),
   "finetune.steps": ({}, {"finetune.rounds": 1}),
+  "eval.scratchpad": ({}, {"task": "many_addends"}),
   "sort.count_gap": (
     {"task": "sort", "hints": ("fill",)},
     {"task": "sort", "hints": ("count",)},

@@ -63,6 +63,15 @@ def test_docstring_examples_are_what_the_task_answers(name):
     assert task.answer(ids).startswith(answer), text
 
 
+def test_the_scratchpad_is_all_rows_as_people_read_them():
+  task = task_of("many_addends")
+  (rows,) = grids_of(task, ["17+5+98"])
+  ids = [int(cell) for row in rows for cell in row]
+  lengths = len(rows[0]), len(rows)
+  assert task.render_with_lengths(ids, lengths, True) == "17 / 22 / 120"
+  assert task.render_with_lengths(ids, lengths) == "120"
+
+
 @pytest.mark.parametrize(("rule", "kind"), zip((30, 110), KINDS, strict=True))
 def test_an_automaton_goes_by_wolframs_rule(rule, kind):
   task, rng = task_of("automaton", rule=rule), np.random.default_rng(rule)
@@ -346,7 +355,7 @@ def test_rules_of_ones_own_that_make_no_sense_are_refused(changes, words):
   [
     ("automaton", "0110", "has no number behind *"),
     ("automaton", "01*x", "has no number behind *"),
-    ("many_addends", "12+3*0", "has no number behind *"),
+    ("many_addends", "12+3*0", "no number behind * of at least 1"),
     ("automaton", "01*99999999", "rows of 2 cells are more than"),
     ("turing", "A0 B1*2", "a tape has one head at most"),
     ("insertion_sort", "3 _ 2", "has '_'"),

@@ -10,7 +10,8 @@ collected, so that low thresholds suffice.
 
 `select_lines` has all steps but the last: `candidate_lines` lists what is
 tested; `calibrate` tests it; `within_reach` marks the lines for which a
-certificate can try all contexts; and `move_output_lines_to_first_layer` moves
+certificate can try all contexts; a share of a head's best score (best_share)
+drops the weaker lines of a head; and `move_output_lines_to_first_layer` moves
 lines of grids. `compact` makes a bias of what is left. Shapes: R seeds, N
 layers, H heads, T rows, S keys, C candidate lines, K lines of a head, A axes.
 """
@@ -27,7 +28,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lengthgen_jax.attention.lines import (
-  ANY,
   LEFT,
   RIGHT,
   WHOLE,
@@ -58,8 +58,8 @@ class Rule:
   maximum: str = "head"
   # how many cells a kept line must have, as a share of the rows that are used
   min_cells: float = 0.5
-  # the segments that are the first row of a grid: of these lines the first
-  # row's rows are the ones that are used
+  # the segments that are the first row of a grid: for lines to them only the
+  # queries of row 0 of the grid count
   first_rows: tuple[int, ...] = ()
 
 
@@ -108,12 +108,7 @@ def candidate_lines(
   which lines lead from this row alone.
   """
   rows, keys = jax.tree.map(np.asarray, (rows, keys))
-  segment_of_row = rows.segment[0]
-  has_lines = (
-    segment_of_row != PAD
-    if row_segment == ANY
-    else segment_of_row == row_segment
-  )
+  has_lines = rows.segment[0] == row_segment
   segments = (
     [WHOLE] if absolute else sorted(set(keys.segment[0].tolist()) - {PAD})
   )
@@ -334,8 +329,8 @@ def within_reach(
     axes = [*range(task.axes)]
     if is_operand:
       axes = [*task.segment_axes[segment]] if task.segment_axes else [0]
-    is_fixed = any(not matrix[axis, axis] for axis in axes)
-    offset = intercept[axes]
+    steps, offset = matrix[axes, axes], intercept[axes]
+    size = int(np.sum(np.asarray(keys.segment[0]) == segment))
     # In later layers the start token's key is a state, which has seen the
     # digits of the first output.
     in_later_layers = segment != task.target_segment + 1
@@ -344,31 +339,29 @@ def within_reach(
       near = offset[0] >= -1 - reach
       if task.axes > 1:
         near = (abs(offset) <= reach).all()
-      allowed = near and all(matrix[axis, axis] == 1 for axis in axes)
-    elif is_fixed and is_operand:
+      allowed = near and (steps == 1).all()
+    elif not is_operand:
+      # The start token; or the whole sequence, which calibration refuses
+      # together with a reach.
+      allowed = True
+    elif (steps == 0).any():
       # Only a token that is no digit, or a digit on which all outputs depend
       # anyway (N×1's single one).
-      size = int(np.sum(np.asarray(keys.segment[0]) == segment))
       place = _operand_place(task, segment, anchor, offset[0], size)
       allowed = place is None or place[0] not in task.long_operands
-    elif is_operand and task.axes > 1:
+    elif task.axes > 1:
       # Of an operand along the first axis the row's own digit alone, of one
       # along the last axis those near it.
       farthest = np.where(np.array(axes) == task.axes - 1, reach, 0)
       own_anchor = LEFT if task.anchor == "left" else RIGHT
       allowed = (
         anchor == own_anchor
-        and matrix.max() == 1
+        and (steps == 1).all()
         and (abs(offset) <= farthest).all()
       )
-    elif is_operand:
-      # By other lines, rows depend on digits far away.
-      size = int(np.sum(np.asarray(keys.segment[0]) == segment))
-      allowed = _moves_with_places(task, segment, anchor, matrix[0, 0], size)
     else:
-      # The start token; or the whole sequence, which calibration refuses
-      # together with a reach.
-      allowed = True
+      # By other lines, rows depend on digits far away.
+      allowed = _moves_with_places(task, segment, anchor, matrix[0, 0], size)
     layers.append((allowed, allowed and in_later_layers))
   return np.array(layers).T
 
@@ -448,7 +441,8 @@ def select_lines(
     task: the main task.
     attention: the mean attention of the site under every condition.
     site: "self" or "cross".
-    threshold: the score that a kept line exceeds; None for the section's κ.
+    threshold: the score that a kept line exceeds; None for the section's κ and
+      best_share.
   """
   causal = site == "self"
   largest = max(attention, key=lambda mean: mean.keys.num_tokens().item())
@@ -464,8 +458,10 @@ def select_lines(
     right_anchored_steps=section.directions,
     first_rows=first_rows,
   )
+  best_share = 0.0
   if threshold is None:
     threshold = section.kappa_self if causal else section.kappa
+    best_share = section.best_share
   rule = Rule(
     line=section.line,
     threshold=threshold,
@@ -483,10 +479,10 @@ def select_lines(
     keep = selection.keep & later_layers
     keep[0] = selection.keep[0] & first_layer
     selection = selection._replace(keep=keep)
-  if section.best_share:
+  if best_share:
     score = np.where(selection.keep, selection.score, -np.inf)
     best = score.max(axis=-1, keepdims=True)
-    keep = selection.keep & (score >= section.best_share * best)
+    keep = selection.keep & (score >= np.minimum(best_share * best, best))
     selection = selection._replace(keep=keep)
   # With layers="last", the last layer's lines, which all layers get, stay.
   if section.reach and task.axes > 1 and section.layers == "each":

@@ -42,13 +42,15 @@ class GridTask(Task):
   A cell is its token id. A subclass has `cells`, `first_state` and `write`, all
   plain Python, which are tried for all states and symbols and become tables.
 
-  Coordinates have the axes j (rows) and k (cells). There are two operands, one
-  for each; the one along k may not be in the prompt, and then its length alone
-  counts, which is that of the rows; or it has both axes, and its items are its
-  rows one after another. A width has both lengths.
+  Coordinates have the axes j (rows) and k (cells). There are always two
+  operands. The second, along j, has an item for each row. The first, along k,
+  has an item for each cell of a row; if `operand_in` is "", it is not in the
+  prompt, and its length alone is used; if that is "own", it has as many rows as
+  the grid, one after another. A width is (cells of a row, rows).
   """
 
   ragged = False
+  has_scratchpad = True
   operands = 2
   axes = 2
   # How many cells to the right of a cell, and to its left, the row above has a
@@ -82,7 +84,7 @@ class GridTask(Task):
     """Returns the state in which the machine begins a row."""
     return 0
 
-  def write(self, *arguments: Any, **keywords: Any) -> Any:
+  def write(self, *arguments: Any) -> Any:
     """Returns (next state, cell that is written) for (state, driver, cell above
     that is read), before which there is the operand's cell if it is read; or
     None if no row above can go on like that."""
@@ -196,7 +198,9 @@ class GridTask(Task):
   ) -> list[list[int]] | None:
     """Returns the operands of an input in which the row `above` stands above
     one that `driver` drives (None: above the end token); `above` is None for
-    the first row. None if there is no such input, or none is known."""
+    the first row. `operand` is the row that the machine reads beside it or, if
+    there is none, as many cells. None if there is no such input, or none is
+    known."""
     return None
 
 
@@ -219,38 +223,32 @@ def _machine(task: GridTask) -> Machine:
     None not in starts and task.ahead in (0, 1),
     f"{task.name}: first_state must not be None, and ahead must be 0 or 1",
   )
-  states, table = [*dict.fromkeys(starts)], {}
-  known = {*states, None}
+  states, written = [*dict.fromkeys(starts)], []
+  numbers = {state: i for i, state in enumerate(states)}
   for state in states:  # grows while it is read
-    for driver in task.drivers:
-      row = [_write(task, state, driver, x) for x in symbols]
-      table[state, driver] = row
-      for (after, cell), symbol in zip(row, symbols, strict=True):
-        check(
-          isinstance(cell, (int, np.integer)) and 0 <= cell < count,
-          f"{task.name}: write{(state, driver, *symbol)} writes {cell!r}, which"
-          f" is no cell from 0 to {count - 1}",
-        )
-        if after not in known:
-          known.add(after)
-          states.append(after)
+    for driver, symbol in itertools.product(task.drivers, symbols):
+      after, cell = _write(task, state, driver, symbol)
+      check(
+        isinstance(cell, (int, np.integer)) and 0 <= cell < count,
+        f"{task.name}: write{(state, driver, *symbol)} writes {cell!r}, which"
+        f" is no cell from 0 to {count - 1}",
+      )
+      if after is not None and after not in numbers:
+        numbers[after] = len(states)
+        states.append(after)
+      written.append((numbers.get(after, -1), cell))
     check(
-      len(states) < MAX_STATES,
+      len(states) <= MAX_STATES,
       f"{task.name}: its machine has more than {MAX_STATES} states",
     )
-  number = {state: i for i, state in enumerate(states)} | {None: len(states)}
-  dead = [(None, 0)] * len(symbols)
-  cube = [
-    [table[state, driver] for state in states] + [dead]
-    for driver in task.drivers
-  ]
-  pick = lambda i, convert: np.array(
-    [[[convert(entry[i]) for entry in row] for row in rows] for rows in cube]
-  )
+  shape = len(states), len(task.drivers), len(symbols), 2
+  tables = np.array(written).reshape(shape).transpose(3, 1, 0, 2)
+  next_states, cells = np.pad(tables, ((0, 0), (0, 0), (0, 1), (0, 0)))
+  next_states[:, -1] = -1  # a row that cannot occur goes on as it is
   return Machine(
     symbols=np.array(symbols),
-    start=np.array([number[state] for state in starts]),
-    next_states=pick(0, lambda state: number[state]),
-    cells=pick(1, int),
+    start=np.array([numbers[state] for state in starts]),
+    next_states=next_states % (len(states) + 1),
+    cells=cells,
     accepting=np.array([*map(task.accepts, states), False]),
   )

@@ -192,7 +192,11 @@ class LocalRule(GridTask):
     elif star:
       more = -1
     least = 0 if self.has_first_row else 1
-    expect(more >= least, f"{quoted(text)} has no number behind *; {expected}")
+    expect(
+      more >= least,
+      f"{quoted(text)} has no number behind * of at least {least} and at most 9"
+      f" digits; {expected}",
+    )
     lengths = [more, len(rows) if has_rows else longest]
     if self.has_first_row:
       state = self.first_state(self.drivers[0])
@@ -242,15 +246,19 @@ class LocalRule(GridTask):
     self, ids: Ids, lengths: Sequence[int], scratchpad: bool = False
   ) -> str:
     """Returns the answer; with `scratchpad` all rows but the last before it."""
-    n, m = self.padded_width(lengths)
+    n, m = lengths
     expect(len(ids) == n * m, f"the model wrote {len(ids)} cells, not {n * m}")
     rows = [ids[i : i + n] for i in range(0, n * m, n)]
-    above = [*map(self.row_text, rows[:-1])] * scratchpad
+    above = [*map(self.read, rows[:-1])] * scratchpad
     return " / ".join([*above, self.answer(rows)])
 
   def answer(self, rows: Sequence[Ids]) -> str:
     """Returns what people read, by default the last row."""
-    text = self.row_text(rows[-1])
+    return self.read(rows[-1])
+
+  def read(self, row: Ids) -> str:
+    """Returns a row as people read it."""
+    text = self.row_text(row)
     return number_text(text) if self.is_number else text
 
 

@@ -98,6 +98,8 @@ class Task(abc.ABC):
   # least significant digits) or "left".
   anchor: ClassVar[str] = "right"
   initial_state: ClassVar[int] = 0  # of the transducer
+  # whether there are intermediate results to print (eval.scratchpad)
+  has_scratchpad: ClassVar[bool] = False
   figure_input: ClassVar[str] = ""  # what the papers' figures show, as typed
 
   def __post_init__(self):
