@@ -84,7 +84,8 @@ class GridTask(Task):
     """Returns the state in which the machine begins a row."""
     return 0
 
-  def write(self, *arguments: Any) -> Any:
+  # With any signature, so that a subclass may name the arguments.
+  def write(self, *arguments: Any, **keywords: Any) -> Any:
     """Returns (next state, cell that is written) for (state, driver, cell above
     that is read), before which there is the operand's cell if it is read; or
     None if no row above can go on like that."""
