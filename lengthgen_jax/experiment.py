@@ -113,12 +113,6 @@ class Experiment:
     lengths = self.task.operand_lengths(length, arguments)
     return self.width(lengths, f"{length} {self.task.unit}")
 
-  def nonzero_places(self, width: np.ndarray) -> np.ndarray:
-    """Returns how many digits of a number padded to `width` may be other than
-    zero."""
-    slack = self.task.slack if self.task.axes == 1 else 0
-    return width - (1 if self.fixed_width else slack)
-
   def bound(self, width: Width, scaffold: dict) -> Width:
     """Returns the static `bound` of the Size of tests or typed inputs that have
     this width: the greatest width that their arrays have room for.

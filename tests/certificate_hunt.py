@@ -121,7 +121,7 @@ def random_lines(rng, experiment, reach, wildness):
   task, config, scaffold = experiment.task, experiment.model.config, {}
   shape = config.num_decoder_layers, config.num_heads, LINES
   is_packed, output = experiment.kind == "decoder_only", task.target_segment
-  for site in sorted({"self", "cross"} & {*experiment.model.sites}):
+  for site in sorted({"self", "cross"} & {*experiment.model.depths}):
     keys = [*range(output)] * 2 * (is_packed or site == "cross")
     keys += [output, output + 1] * (site == "self")
     lines = [

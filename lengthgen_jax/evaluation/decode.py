@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lengthgen_jax.attention.kernel import SparseBias
 from lengthgen_jax.coordinates import PAD
 from lengthgen_jax.experiment import Experiment, SiteInputs, model_inputs
 from lengthgen_jax.models.layers import ModelConfig
@@ -180,9 +179,7 @@ def stream(
     """Decodes the output of one row; `biases` are those of all rows of the
     block from `block_start` on."""
     row, token, cache, decoded, done, block_start, biases = carry
-    self_bias, cross_bias = (
-      _select_row(bias, row - block_start) for bias in biases
-    )
+    of_row = lambda x: jax.lax.dynamic_slice_in_dim(x, row - block_start, 1, 3)
     part = select_rows(batch, row, 1)
     # The index is the slot of the cache in which the row's key is stored.
     # Nothing else reads it: the row's biases are there already, and positions
@@ -190,7 +187,7 @@ def stream(
     part = part._replace(
       inputs=token[:, None], rows=part.rows._replace(index=slot(row)[None])
     )
-    site_inputs = SiteInputs({"self": self_bias, "cross": cross_bias}, {})
+    site_inputs = SiteInputs(jax.tree.map(of_row, biases), {})
     logits, cache = decode_rows(experiment, params, part, site_inputs, cache)
     next_token = logits[:, 0].argmax(-1).astype(jnp.int32)
     next_token = jnp.where(done, experiment.task.pad, next_token)
@@ -205,14 +202,16 @@ def stream(
     row, *_ = carry
     start = jnp.minimum(row, size - length)
     part = select_rows(batch, start, length)
-    self_bias, cross_bias = _sparse_biases(experiment, scaffold, part)
-    self_bias = self_bias.replace(index=slot(self_bias.index))
+    biases: Any = experiment.site_inputs(scaffold, part, sparse=True).biases
+    slots = slot(biases["self"].index)
     # Examples differ in their tokens, and so in the indices in the table.
-    cross_bias = cross_bias.replace(
-      index=memory_index[examples, cross_bias.index]
-    )
+    tokens = memory_index[examples, biases["cross"].index]
+    biases = {
+      "self": biases["self"].replace(index=slots),
+      "cross": biases["cross"].replace(index=tokens),
+    }
     in_block = lambda state: (state[0] < start + length) & unfinished(state)
-    carry = (*carry, start, (self_bias, cross_bias))
+    carry = (*carry, start, biases)
     return jax.lax.while_loop(in_block, decode_row, carry)[:5]
 
   def unfinished(carry: tuple) -> jax.Array:
@@ -225,23 +224,6 @@ def stream(
   carry = (jnp.int32(0), batch.inputs[:, 0], cache, decoded, done)
   *_, decoded, _ = jax.lax.while_loop(unfinished, decode_block, carry)
   return decoded
-
-
-def _sparse_biases(
-  experiment: Experiment, scaffold: dict, part: Batch
-) -> tuple[SparseBias, SparseBias]:
-  """Returns the biases of self- and cross-attention on the keys that lie on
-  lines of the rows of `part`."""
-  biases = experiment.site_inputs(scaffold, part, sparse=True).biases
-  self_bias, cross_bias = biases["self"], biases["cross"]
-  assert isinstance(self_bias, SparseBias)
-  assert isinstance(cross_bias, SparseBias)
-  return self_bias, cross_bias
-
-
-def _select_row(bias: SparseBias, row: jax.Array) -> SparseBias:
-  cut = lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1, 3)
-  return bias.replace(values=cut(bias.values), index=cut(bias.index))
 
 
 def _memory_index(config: ModelConfig, batch: Batch) -> jax.Array:

@@ -384,16 +384,13 @@ class Model:
   def without_head(self, layer: int, site: str, head: int) -> Self:
     """Returns a copy of the model, in which what a head of attention at a site
     ("self", "cross" or "encoder") has found is multiplied by zero."""
-    config = self.experiment.model.config
-    stack, name, layers = "decoder", site, range(config.num_decoder_layers)
-    if site == "encoder":
-      stack, name, layers = "encoder", "self", range(config.num_encoder_layers)
-    sites = set(self.experiment.model.sites)
-    if not config.num_encoder_layers:
-      sites -= {"encoder"}
-    _check_choice("site", site, sorted(sites))
-    _check_choice("layer", layer, layers)
-    _check_choice("head", head, range(config.num_heads))
+    transformer = self.experiment.model
+    depths = {x: depth for x, depth in transformer.depths.items() if depth}
+    _check_choice("site", site, sorted(depths))
+    _check_choice("layer", layer, range(depths[site]))
+    _check_choice("head", head, range(transformer.config.num_heads))
+    is_encoder = site == "encoder"
+    stack, name = ("encoder", "self") if is_encoder else ("decoder", site)
     params = jax.tree.map(lambda x: x, self.params)  # copies its dictionaries
     out = params[f"{stack}_{layer}"][f"{name}_attention"]["out"]
     out["kernel"] = jnp.asarray(out["kernel"]).at[head].set(0.0)  # [H, K, D]

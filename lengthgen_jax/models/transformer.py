@@ -56,11 +56,15 @@ class Transformer(layers.Recorded):
   output_heads: tuple[str, ...] = ("main",)  # the names of the output heads
 
   @property
-  def sites(self) -> tuple[str, ...]:
-    """The family's attention sites: "encoder" too without encoder layers."""
+  def depths(self) -> dict[str, int]:
+    """The number of layers of each of the family's attention sites."""
+    decoder, encoder = (
+      self.config.num_decoder_layers,
+      self.config.num_encoder_layers,
+    )
     if self.kind == "decoder_only":
-      return ("self",)
-    return ("self", "cross", "encoder")
+      return {"self": decoder}
+    return {"self": decoder, "cross": decoder, "encoder": encoder}
 
   def setup(self) -> None:
     config = self.config
@@ -75,13 +79,13 @@ class Transformer(layers.Recorded):
     encoding = POSITIONS[config.positions.kind]
     self.positions = {
       site: encoding(config.positions, config.emb_dim, config.num_heads)
-      for site in self.sites
+      for site in self.depths
     }
     self.encoder = [
       layers.Block(config) for _ in range(config.num_encoder_layers)
     ]
     self.decoder = [
-      layers.Block(config, cross="cross" in self.sites)
+      layers.Block(config, cross="cross" in self.depths)
       for _ in range(config.num_decoder_layers)
     ]
     if config.norm == "pre":

@@ -40,17 +40,9 @@ def without_closed(section: ConfigDict, model: Model, previous: dict) -> Model:
   return without(model, closed) if is_of_model else model
 
 
-def depths(experiment: Experiment) -> dict[str, int]:
-  """Returns the number of layers of each attention site."""
-  config = experiment.model.config
-  decoder, encoder = config.num_decoder_layers, config.num_encoder_layers
-  sites = experiment.model.sites
-  return {site: encoder if site == "encoder" else decoder for site in sites}
-
-
 def entries(model: Model) -> list[Entry]:
   """Returns all lines of a model."""
-  return pruning.entries(model.scaffold, depths(model.experiment))
+  return pruning.entries(model.scaffold, model.experiment.model.depths)
 
 
 def equation(model: Model, entry: Entry) -> str:
@@ -61,7 +53,8 @@ def equation(model: Model, entry: Entry) -> str:
 
 def without(model: Model, closed: Sequence[Entry]) -> Model:
   """Returns a model without some of its lines."""
-  scaffold = pruning.close(model.scaffold, closed, depths(model.experiment))
+  depths = model.experiment.model.depths
+  scaffold = pruning.close(model.scaffold, closed, depths)
   return dataclasses.replace(model, scaffold=scaffold)
 
 
@@ -119,7 +112,8 @@ def _typed(model: Model, texts: Sequence[str]) -> Iterator[packing.Batch]:
 def paths(model: Model) -> Paths:
   """Returns the paths of a model's lines at a size that is large enough for the
   middle rows to be far from both ends."""
-  experiment, layers = model.experiment, depths(model.experiment)
+  experiment = model.experiment
+  layers = experiment.model.depths
   intercepts = [
     np.where(x.valid[..., None], x.intercept, 0)
     for x in model.scaffold.values()
@@ -130,7 +124,9 @@ def paths(model: Model) -> Paths:
     size = lengths = length, 4
   else:
     size = experiment.task.padded_width([length])
-    lengths = experiment.nonzero_places(np.array(size, np.int32))
+    # A number that is padded to this size has zeros before it.
+    slack = 1 if experiment.fixed_width else experiment.task.slack
+    lengths = np.array(size, np.int32) - slack
   batch = jax.tree.map(
     np.asarray,
     experiment.random_batch(

@@ -56,11 +56,9 @@ def intact(observation: Observation) -> Iterator[Mean]:
 def without_head(observation: Observation) -> Iterator[Mean]:
   """Yields exact match without each head in turn."""
   model = observation.model
-  config = model.experiment.model.config
-  num_layers = dict.fromkeys(("self", "cross"), config.num_decoder_layers)
-  num_layers["encoder"] = config.num_encoder_layers
-  for site in model.experiment.model.sites:
-    for layer, head in np.ndindex(num_layers[site], config.num_heads):
+  transformer = model.experiment.model
+  for site, depth in transformer.depths.items():
+    for layer, head in np.ndindex(depth, transformer.config.num_heads):
       params = model.without_head(layer, site, head).params
       logits = edited_logits(observation, params=params)
       yield _exact_match(observation, logits, part=site, layer=layer, head=head)
@@ -190,7 +188,7 @@ def patch_points(experiment: Experiment) -> list[Point]:
   decoder block.
   """
   points: list[Point] = [("inputs", None)]
-  if "cross" in experiment.model.sites:
+  if "cross" in experiment.model.depths:
     points.insert(0, ("source", None))
   layers = range(experiment.model.config.num_decoder_layers)
   return points + [(name, layer) for layer in layers for name in RESIDUALS]

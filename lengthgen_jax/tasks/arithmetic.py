@@ -138,7 +138,6 @@ class ArithmeticTask(NumberTask):
     return Example(
       self.prompt(items, size.width),
       self.segment_tokens(output, size.width + 1, self.target_segment),
-      prefix_length=0,
     )
 
   def answer(self, items: jax.Array) -> jax.Array:
@@ -256,5 +255,4 @@ class ParityClassification(Parity):
     return Example(
       self.prompt(items, size.width),
       self.segment_tokens(output, 2, self.target_segment),
-      0,
     )

@@ -29,7 +29,6 @@ FROM_TWO = "must be at least 2 and at most 250"
 GROUPS = {"S3": 3, "S5": 5}  # how many things each group permutes
 
 
-@dataclasses.dataclass(frozen=True)
 class SequenceTask(ItemTask):
   """The base class of tasks in which a transducer reads the items one by one
   and writes an output for each.
@@ -64,7 +63,7 @@ class SequenceTask(ItemTask):
 
   @property
   def strides(self) -> tuple[int, ...]:
-    return (1,)
+    return (1,) if self.transducer else ()
 
   def example(self, draw: Draw, size: Size) -> Example:
     items = uniform_int(draw(size.max_length), self.base)
@@ -151,10 +150,6 @@ class StateTask(SequenceTask):
   @property
   def transducer(self) -> bool:
     return self.answer == "states"
-
-  @property
-  def strides(self) -> tuple[int, ...]:
-    return (1,) if self.transducer else ()
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     example = super().from_items(items, size)

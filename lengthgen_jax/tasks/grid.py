@@ -65,11 +65,6 @@ class GridTask(Task):
     return (along_cells, (0,)) if self.operand_in else ((0,),)
 
   @property
-  def is_operand_read(self) -> bool:
-    """Returns whether the machine reads an operand beside the row above."""
-    return self.operand_in in ("every", "own")
-
-  @property
   def cells(self) -> Sequence[str]:
     """Returns the cells as people write them, by token id; the first is what
     stands outside of the grid."""
@@ -218,7 +213,8 @@ def _write(task: GridTask, state: Hashable, driver: int, cells: tuple) -> tuple:
 @functools.cache
 def _machine(task: GridTask) -> Machine:
   count = len(task.cells)
-  symbols = [*itertools.product(range(count), repeat=1 + task.is_operand_read)]
+  is_operand_read = task.operand_in in ("every", "own")
+  symbols = [*itertools.product(range(count), repeat=1 + is_operand_read)]
   starts = [task.first_state(driver) for driver in task.drivers]
   check(
     None not in starts and task.ahead in (0, 1),

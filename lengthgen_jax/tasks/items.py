@@ -1,7 +1,6 @@
 """The base class of tasks over a list of items: tokens, text, and test sets
 that several of them have."""
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 
@@ -14,7 +13,6 @@ from lengthgen_jax.errors import quoted
 from lengthgen_jax.tasks.task import Example, Ids, Size, Task, expect
 
 
-@dataclasses.dataclass(frozen=True)
 class ItemTask(Task):
   """The base class of tasks whose input is a list of items.
 

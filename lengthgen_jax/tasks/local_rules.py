@@ -42,7 +42,6 @@ def number_text(digits: str) -> str:
   return digits[::-1].lstrip("0") or "0"
 
 
-@dataclasses.dataclass(frozen=True)
 class LocalRule(GridTask):
   """The base class of grids that a local rule writes, from items alone.
 
@@ -130,7 +129,7 @@ class LocalRule(GridTask):
     else:
       rows = self.write_rows(above, drivers, n, operand)
     output = self.grid_tokens(rows, m, n, self.target_segment)
-    return Example(prompt, output, prefix_length=0)
+    return Example(prompt, output)
 
   def num_steps(self, cells: int) -> int:
     """Returns how many steps follow a first row if people do not say it; -1 if
@@ -183,28 +182,26 @@ class LocalRule(GridTask):
       expect(names, f"{quoted(text)} lacks a row; {expected}")
       rows.append([ids[name] for name in names])
     row, longest = rows[0], max(map(len, rows))
+    count = len(rows) if has_rows else longest
     if self.has_first_row:
-      more = self.num_steps(longest)
+      more, least = self.num_steps(longest), 0
     else:
-      more = self.num_cells(longest, len(rows) if has_rows else longest)
-    if star and number.strip().isdecimal() and len(number) < 10:
-      more = int(number)
-    elif star:
-      more = -1
-    least = 0 if self.has_first_row else 1
+      more, least = self.num_cells(longest, count), 1
+    if star:
+      is_number = number.strip().isdecimal() and len(number) < 10
+      more = int(number) if is_number else -1
     expect(
       more >= least,
       f"{quoted(text)} has no number behind * of at least {least} and at most 9"
       f" digits; {expected}",
     )
-    lengths = [more, len(rows) if has_rows else longest]
+    lengths = [more, count]
     if self.has_first_row:
-      state = self.first_state(self.drivers[0])
+      machine = self.row_machine
+      state = machine.start[0]
       for cell in (*row, *[0] * self.ahead):
-        state = (self.write(state, self.drivers[0], cell) or (None,))[0]
-        if state is None:
-          break
-      is_row = state is not None and self.accepts(state)
+        state = machine.next_states[0, state, cell]
+      is_row = machine.accepting[state]
       expect(is_row, f"{quoted(text)}: {self.refused}; {expected}")
       lengths = [longest, more + 1]
     self.padded_width(lengths)
@@ -262,7 +259,6 @@ class LocalRule(GridTask):
     return number_text(text) if self.is_number else text
 
 
-@dataclasses.dataclass(frozen=True)
 class CellularAutomaton(LocalRule):
   """The base class of rules by which a cell follows from the one above it and
   the two beside that one; a subclass has `cells` and `next_cell`."""
@@ -322,23 +318,14 @@ class Turing(CellularAutomaton):
 
   def __post_init__(self):
     super().__post_init__()
-    named, rows = f"turing.machine={self.machine!r}", self.machine.split("_")
-    sizes = {len(row) for row in rows}
-    size = sizes.pop() // 3
+    rows = self.machine.split("_")
+    size = len(rows[0]) // 3
+    actions = f"([0-{max(size - 1, 0)}][LR][A-Z]){{{size}}}"
     check(
-      not sizes
-      and size <= 10
-      and all(re.fullmatch(r"([0-9][LR][A-Z])+", row) for row in rows),
-      f"{named}: wanted the same number of actions like 1RB of each state,"
-      " joined by _",
+      0 < size <= 10 and all(re.fullmatch(actions, row) for row in rows),
+      f"turing.machine={self.machine!r}: wanted the same number of actions like"
+      " 1RB of each state, joined by _, that write symbols below that number",
     )
-    for row in rows:
-      for symbol in row[::3]:
-        check(
-          int(symbol) < size,
-          f"{named}: writes {symbol}, but a state has"
-          f" actions on the symbols up to {size - 1} alone",
-        )
 
   @functools.cached_property
   def actions(self) -> dict[str, str]:
@@ -501,7 +488,6 @@ class Base(LocalRule):
     return [[0] * len(operand), [*digits, driver]]
 
 
-@dataclasses.dataclass(frozen=True)
 class ManyAddends(LocalRule):
   """Asks for the running sums of numbers: row j is the sum of the first j + 1,
   least significant digit first, modulo what its cells can hold.
@@ -528,7 +514,6 @@ class ManyAddends(LocalRule):
     return longest + len(str(rows - 1))  # for the carries
 
 
-@dataclasses.dataclass(frozen=True)
 class OuterProduct(ManyAddends):
   """Asks for a product of binary numbers, given their outer product as a grid
   (arXiv 2603.29069): row j of the prompt is a·b_j, and row j of the output r_j
@@ -595,7 +580,6 @@ class Divide(LocalRule):
     return self.row_text(rows[-1]).lstrip("0") or "0"
 
 
-@dataclasses.dataclass(frozen=True)
 class Halving(LocalRule):
   """Asks for the binary digits of a decimal number: whether it, halved again
   and again, is even or odd.

@@ -141,7 +141,7 @@ class MultiplyLong(GridTask, NumberTask):
     a = jnp.pad(a[0], (0, 1))
     sums = self.write_rows(jnp.zeros_like(a), b[0], n + 1, operand=a)
     output = self.grid_tokens(sums, m, n + 1, self.target_segment)
-    return Example(prompt, output, prefix_length=0)
+    return Example(prompt, output)
 
   # A running sum is below 10·a, or 0: no other row above occurs.
 

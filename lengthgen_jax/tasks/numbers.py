@@ -2,7 +2,6 @@
 and text."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar
 
 import jax
@@ -152,9 +151,5 @@ def _allowed(task: NumberTask, items: np.ndarray) -> np.ndarray:
   """Returns what `task.constrain` makes of typed operands."""
   if not task.is_constrained:
     return items
-  return np.asarray(_constrain(task, jnp.asarray(items)))
-
-
-@partial(jax.jit, static_argnums=0)
-def _constrain(task: NumberTask, items: jax.Array) -> jax.Array:
-  return task.constrain(items)
+  constrain = jax.jit(type(task).constrain, static_argnums=0)
+  return np.asarray(constrain(task, items))

@@ -100,10 +100,12 @@ def _pack_example(kind: str, task: Task, example: Example) -> Batch:
     right=select(whole.right),
     digit=select(whole.digit),
   )
+  index = row - before  # in the output; the prefix is not scored
+  is_scored = (index >= example.prefix_length) & (index < output.length)
   batch = Batch(
     inputs=whole.ids[:-1],
     target=whole.ids[1:],
-    weight=_weight(row - before, example),
+    weight=is_scored.astype(jnp.float32),
     rows=_coordinates(whole, slice(1, None)),
     keys=_coordinates(whole, slice(None, -1)),
     places=_places(task, tokens, in_prompt),
@@ -140,13 +142,6 @@ def _places(task: Task, tokens: Tokens, in_prompt: bool | Array) -> Coordinates:
     digit=tokens.digit,
     size=tokens.length[None],
   )
-
-
-def _weight(index: jax.Array, example: Example) -> jax.Array:
-  """Returns 1.0 where a row's output is scored and 0.0 elsewhere, by its index
-  in the output; the prefix, what precedes it and PAD are not scored."""
-  scored = (index >= example.prefix_length) & (index < example.output.length)
-  return scored.astype(jnp.float32)
 
 
 def _pad(tokens: Tokens, pad: int) -> Tokens:

@@ -152,11 +152,9 @@ class Sort(ItemTask):
   def base(self) -> int:
     return self.alphabet
 
-  def draw_items(
-    self, draw: Draw, length: int | Array, max_length: int
-  ) -> jax.Array:
-    """Returns random items [max_length] for an example of a length."""
-    alphabet = self.alphabet
+  def draw_items(self, draw: Draw, size: Size) -> jax.Array:
+    """Returns the items [max_length] of a training example."""
+    alphabet, max_length = self.alphabet, size.max_length
     numbers = draw(2 + 2 * max_length + alphabet)
     uniform_numbers, rank_numbers, value_numbers = jnp.split(
       numbers[2:], (max_length, 2 * max_length)
@@ -164,7 +162,7 @@ class Sort(ItemTask):
     uniform_items = uniform_int(uniform_numbers, alphabet) + 1
     if not self.repeat_share:
       return uniform_items
-    most = jnp.minimum(length, alphabet)
+    most = jnp.minimum(size.lengths[0], alphabet)
     if self.repeat_values == "uniform":
       k = uniform_int(numbers[1], most) + 1
     else:  # [k, k + 1) is drawn as often as it is wide in the logarithm
@@ -179,8 +177,7 @@ class Sort(ItemTask):
     return jnp.where(numbers[0] < self.repeat_share, repeated, uniform_items)
 
   def example(self, draw: Draw, size: Size) -> Example:
-    items = self.draw_items(draw, size.lengths[0], size.max_length)
-    return self.from_items(items[None], size)
+    return self.from_items(self.draw_items(draw, size)[None], size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
     items, length = items[0], size.lengths[0]
@@ -230,8 +227,7 @@ class OneTokenHint(Sort):
 
   def example(self, draw: Draw, size: Size) -> Example:
     length = size.lengths[0]
-    draw_behind = lambda n: draw(1 + n)[1:]
-    items = self.draw_items(draw_behind, length, size.max_length)
+    items = self.draw_items(lambda n: draw(1 + n)[1:], size)
     inside = jnp.arange(size.max_length) < length
     query = self.choose_query(items, inside, draw(1)[0])
     answer = self.answer(items, inside, query)

@@ -39,7 +39,8 @@ class Example(NamedTuple):
 
   prompt: Tokens
   output: Tokens
-  prefix_length: int | Array  # first tokens of the output, given and not scored
+  # first tokens of the output, given and not scored
+  prefix_length: int | Array = 0
 
 
 class Size(NamedTuple):

@@ -99,18 +99,6 @@ class SiteMatrix(NamedTuple):
 Scaffold = dict[str, SiteLines | SiteMatrix]
 
 
-def causal_bias(rows: Coordinates, keys: Coordinates) -> jax.Array:
-  """Returns the causal mask [1, 1, T, S]: -inf for keys after the row."""
-  is_later = keys.index > jnp.asarray(rows.index)[:, None]
-  return jnp.where(is_later, CLOSED, 0.0)[None, None]
-
-
-def padding_bias(keys: Coordinates) -> jax.Array:
-  """Returns the padding mask [B or 1, 1, 1, S]: -inf for PAD keys."""
-  exists = jnp.asarray(keys.segment) != PAD
-  return jnp.where(exists, 0.0, CLOSED)[:, None, None]
-
-
 def dense_bias(
   config: BiasConfig,
   scaffold: Scaffold,
@@ -128,8 +116,10 @@ def dense_bias(
   `decoding` future outputs do not exist yet, and the mask is causal.
   """
   is_leaky = config.allow_leak and site in scaffold and not decoding
-  is_causal = site == "self" and not is_leaky
-  mask = causal_bias(rows, keys) if is_causal else padding_bias(keys)
+  is_seen = (jnp.asarray(keys.segment) != PAD)[:, None, None]
+  if site == "self" and not is_leaky:
+    is_seen = (keys.index <= jnp.asarray(rows.index)[:, None])[None, None]
+  mask = jnp.where(is_seen, 0.0, CLOSED)
   if site not in scaffold:
     return DenseBias(mask[None])
   value = scaffold[site].dense(rows, keys)

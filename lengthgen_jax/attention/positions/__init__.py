@@ -23,19 +23,12 @@ from lengthgen_jax.registry import Registry, check_methods
 
 def check_encoding(name: str, encoding: type) -> None:
   """Raises UsageError if what a user registers is no subclass of
-  PositionEncoding, one of its methods has other parameters than there, or it
-  has only one of `additive = True` and a method `bias`."""
+  PositionEncoding, or one of its methods has other parameters than there."""
   check(
     isinstance(encoding, type) and issubclass(encoding, PositionEncoding),
     f"register: position encoding {name!r} is no subclass of PositionEncoding",
   )
   check_methods(f"position encoding {name!r}", encoding, PositionEncoding)
-  has_bias = encoding.bias is not PositionEncoding.bias
-  check(
-    has_bias == encoding.additive,
-    f"register: position encoding {name!r} needs both additive = True and a"
-    " method bias, or neither",
-  )
 
 
 POSITIONS = Registry(

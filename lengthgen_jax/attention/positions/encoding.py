@@ -1,6 +1,6 @@
 """The base class of position encodings, and what several of them use."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -40,8 +40,7 @@ class PositionEncoding(nn.Module):
   features: int  # D, the model size
   heads: int  # H
 
-  # whether `bias` returns a bias on every pair of row and key
-  additive: ClassVar[bool] = False
+  additive: ClassVar[bool] = False  # whether the class has a `bias`
   # whether only tasks on numbers have the places that it encodes
   of_digits: ClassVar[bool] = False
   # "index" or "place" if that must be below config.table
@@ -51,6 +50,10 @@ class PositionEncoding(nn.Module):
   by_index: ClassVar[bool] = False
   # whether places are shifted by a random number in training
   random_start: ClassVar[bool] = False
+
+  def __init_subclass__(cls, **keywords: Any) -> None:
+    super().__init_subclass__(**keywords)
+    cls.additive = cls.bias is not PositionEncoding.bias
 
   def embed(
     self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
@@ -69,8 +72,8 @@ class PositionEncoding(nn.Module):
   def bias(
     self, rows: Coordinates, keys: Coordinates, causal: bool
   ) -> jax.Array:
-    """Returns a bias [B or 1, H, T, S] to add to the scores; it is called, and
-    has to be defined, if `additive` is set.
+    """Returns a bias [B or 1, H, T, S] to add to the scores, in classes that
+    define it.
 
     `rows.index` is the position of the row itself; the other fields of `rows`
     are those of the token that it predicts. `causal`: this is self-attention of

@@ -105,8 +105,6 @@ class Fire(PositionEncoding):
   layers share one f (the paper's FIRE-S).
   """
 
-  additive = True
-
   def setup(self) -> None:
     self.rate = self.param("rate", nn.initializers.constant(0.1), ())
     self.threshold = self.param("threshold", nn.initializers.constant(32.0), ())

@@ -21,8 +21,6 @@ class Alibi(PositionEncoding):
   different sequences, each counted from the left.
   """
 
-  additive = True
-
   def bias(
     self, rows: Coordinates, keys: Coordinates, causal: bool
   ) -> jax.Array:
@@ -51,8 +49,6 @@ class T5(PositionEncoding):
   for both directions. As there, all layers share one table; unlike there,
   cross-attention has one too, because it would know no position otherwise.
   """
-
-  additive = True
 
   def setup(self) -> None:
     self.table = self.param(
