@@ -319,6 +319,9 @@ ANSWERS = {
   "dyck": lambda items, prefix: depths(items),
   "copy": lambda items, prefix: list(map(str, items)),
   "reverse": lambda items, prefix: list(map(str, items[::-1])),
+  "reverse_shifted": lambda items, prefix: [  # of an alphabet of nine
+    str(item % 9 + 1) for item in items[::-1]
+  ],
   "mqmtar": lambda items, prefix: recalled(items),
 }
 

@@ -8,6 +8,7 @@ from presets import (
   asentmax,
   increment,
   multiply_long,
+  reversing,
   sorting,
   states,
 )
@@ -43,7 +44,7 @@ def test_every_preset_of_arithmetic_builds():
     built(arithmetic, "addition", "abc", *[*arithmetic.PAPERS][:2])
 
 
-@pytest.mark.parametrize("file", (sorting, increment))
+@pytest.mark.parametrize("file", (sorting, increment, reversing))
 def test_every_preset_of_hints_builds(file):
   hints = [*file.HINTS]
   for words in (*zip(hints), *itertools.product(hints[1:2], file.OPTIONS)):

@@ -130,5 +130,9 @@ HINTS = {
   "increment": Registry(
     "hint of increment", {"carry": increment.CarryHint}, check_task
   ),
-  "reverse": Registry("hint of reverse", {"copy": automata.Copy}, check_task),
+  "reverse": Registry(
+    "hint of reverse",
+    {"copy": automata.Copy, "shifted": automata.ShiftedReverse},
+    check_task,
+  ),
 }

@@ -131,6 +131,19 @@ class Reverse(Copy):
   anchor = "right"
 
 
+class ShiftedReverse(Reverse):
+  """Asks for the items from the last to the first, each replaced by the next
+  one (V by 1): a hint of `Reverse` that looks at the same places.
+
+  `5 3 8 3` -> `4 9 4 6`; `2 1` -> `2 3`.
+  """
+
+  name = "reverse_shifted"
+
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    return state, (symbols[0] + 1) % self.base
+
+
 # State tracking.
 
 
