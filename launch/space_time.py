@@ -14,7 +14,7 @@ import numpy as np
 
 import lengthgen_jax
 from lengthgen_jax.drawing import panels, save
-from lengthgen_jax.errors import Parser, UsageError, check
+from lengthgen_jax.errors import Parser, check
 from lengthgen_jax.evaluation.trained import scored
 from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.grid import GridTask
@@ -43,7 +43,7 @@ def main() -> None:
     task = model.experiment.task
     check(isinstance(task, GridTask), f"--model: {task.name} writes no grid")
     draw(model, arguments.inputs, arguments.out)
-  except (UsageError, ValueError) as error:
+  except ValueError as error:
     sys.exit(f"space_time: {error}")
 
 

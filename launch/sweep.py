@@ -51,7 +51,7 @@ from lengthgen_jax.errors import (  # noqa: E402
 
 # A file in the workdir of a job that succeeded: the arguments of the job.
 DONE = "sweep.txt"
-LENGTHGEN = (sys.executable, "-m", "lengthgen_jax.main")
+LENGTHGEN = (sys.executable, "-m", "lengthgen_jax")
 # What a command begins with so that its process uses one device alone, by the
 # kind of the device; {} is the device's number.
 BIND_COMMANDS = {

@@ -303,8 +303,7 @@ def differences_in_origin(header: dict[str, Any]) -> str:
   if names:
     reasons.append(f"another version of {', '.join(names)}")
   words = "diff", "--quiet", header["commit"], "--", *origin.CODE
-  process = origin.git(*words)
-  code = process.returncode if process else 128
+  code = origin.git(*words).returncode
   if code == 1:
     reasons.append(f"code changed since commit {header['commit'][:12]}")
   elif code:

@@ -5,8 +5,6 @@ import contextlib
 import errno
 import os
 import pathlib
-import zipfile
-import zlib
 from collections.abc import Collection, Iterator
 from reprlib import Repr
 from typing import Any, NoReturn
@@ -16,7 +14,7 @@ _SHORT.maxstring = 40
 NO_SPACE = os.strerror(errno.ENOSPC)
 
 
-class UsageError(Exception):
+class UsageError(ValueError):
   """Names an invalid field or input, and what is valid, in one line."""
 
 
@@ -78,7 +76,7 @@ def user_errors(what: str) -> Iterator[None]:
     yield
   except Exception as error:
     line = (str(error).strip().splitlines() or [""])[0]
-    if not line or not isinstance(error, UsageError | ValueError):
+    if not line or not isinstance(error, ValueError):
       line = f"{type(error).__name__}: {line}"
     raise UsageError(f"{what}: {line}") from error
 
@@ -108,13 +106,9 @@ def file_errors(what: str) -> Iterator[None]:
   whose message is `what` and the reason in parentheses."""
   try:
     yield
-  except (
-    EOFError,
-    OSError,
-    ValueError,
-    zipfile.BadZipFile,
-    zlib.error,
-  ) as error:
+  except UsageError:
+    raise
+  except Exception as error:  # damaged files fail in many ways
     lines = str(error).splitlines() or [type(error).__name__]
     reason = getattr(error, "strerror", None) or lines[0]
     raise UsageError(f"{what} ({reason})") from error

@@ -171,7 +171,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     _, *words = flags.FLAGS([argv[0], *words])
     check(not words, f"{' '.join(words)!r} is no flag: see --help")
     return [argv[0], *assignments]
-  except (flags.Error, UsageError, ValueError) as error:
+  except (flags.Error, ValueError) as error:
     fail(str(error).splitlines()[0], 2)
 
 
@@ -245,14 +245,6 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
   workdir, after the command line's assignments "field=value"; None if there is
   none."""
   model, spec, workdir = _MODEL.value, _CONFIG.value, _workdir()
-  has_saved = workdir is not None and (workdir / "config.json").is_file()
-  if model is None and spec is None and not has_saved:
-    check(
-      not assignments,
-      "--config.field=... needs --config=FILE (or --model, or a trained"
-      " --workdir)",
-    )
-    return None
   check(model != "", "--model is empty: see --mode=models")
   check(
     model is None or spec is None,
@@ -268,7 +260,14 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
   elif spec is not None:
     preset = files.load_config(spec)
   else:
-    preset = files.get_config(f"{workdir}/config.json")
+    preset = files.saved_config(workdir) if workdir else None
+  if preset is None:
+    check(
+      not assignments,
+      "--config.field=... needs --config=FILE (or --model, or a trained"
+      " --workdir)",
+    )
+    return None
   return files.with_assignments(preset, assignments)
 
 
@@ -360,7 +359,3 @@ def connect_hosts(mode: Mode) -> None:
     return
   check(mode.takes_hosts, f"--multihost is for --mode: {_names('takes_hosts')}")
   hosts.connect(*cluster)
-
-
-if __name__ == "__main__":
-  run()

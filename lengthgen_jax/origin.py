@@ -41,19 +41,18 @@ def commit() -> str:
   """Returns the commit of this clone as hex digits, with -dirty behind them if
   CODE was changed since; "unknown" if there is no git, or this is no clone."""
   head, top = git("rev-parse", "HEAD"), git("rev-parse", "--show-toplevel")
-  if head is None or head.returncode or top is None:
-    return "unknown"
   # An installed package may lie in an environment within another clone.
-  if pathlib.Path(top.stdout.strip()).resolve() != REPOSITORY.resolve():
+  is_own = pathlib.Path(top.stdout.strip()).resolve() == REPOSITORY.resolve()
+  if head.returncode or not is_own:
     return "unknown"
   changes = git("status", "--porcelain", "--", *CODE)
-  return head.stdout.strip() + ("-dirty" if changes and changes.stdout else "")
+  return head.stdout.strip() + ("-dirty" if changes.stdout else "")
 
 
-def git(*words: str) -> subprocess.CompletedProcess[str] | None:
-  """Runs git in the repository, though it may fail; None if there is no git."""
+def git(*words: str) -> subprocess.CompletedProcess[str]:
+  """Runs git in the repository, though it may fail, or there is none."""
   command = ["git", "-C", str(REPOSITORY), *words]
   try:
     return subprocess.run(command, capture_output=True, encoding="utf-8")
   except FileNotFoundError:
-    return None
+    return subprocess.CompletedProcess(command, 128, "", "")

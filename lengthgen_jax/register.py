@@ -13,19 +13,16 @@ is no identifier, or that the package or another file has registered, and for a
 thing of another type, or without required attributes or parameters.
 """
 
-from collections.abc import Callable
-
 from lengthgen_jax.attention.biases import BIASES
-from lengthgen_jax.attention.normalizers import NORMALIZERS, Normalizer
+from lengthgen_jax.attention.normalizers import NORMALIZERS
 from lengthgen_jax.attention.positions import POSITIONS
-from lengthgen_jax.attention.positions.encoding import PositionEncoding
-from lengthgen_jax.attention.temperature import TEMPERATURES, Temperature
+from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.errors import check_choice
-from lengthgen_jax.probes.registry import PROBES, Probe
+from lengthgen_jax.probes.registry import PROBES
 from lengthgen_jax.registry import Registry
 from lengthgen_jax.tasks import HINTS, TASKS, check_task
 from lengthgen_jax.tasks.task import Task
-from lengthgen_jax.training.optimizer import OPTIMIZERS, Optimizer
+from lengthgen_jax.training.optimizer import OPTIMIZERS
 
 
 def task(task_class: type[Task]) -> type[Task]:
@@ -42,41 +39,15 @@ def hint(main: str, name: str, task_class: type[Task]) -> type[Task]:
   return HINTS[main].register(name, task_class)
 
 
-def position_encoding(
-  name: str, encoding: type[PositionEncoding]
-) -> type[PositionEncoding]:
-  """Registers a position encoding, for positions.kind."""
-  return POSITIONS.register(name, encoding)
-
-
-def bias(name: str, function: Callable) -> Callable:
-  """Registers an attention bias, for bias.kind.
-
-  The function takes the config's section `bias` and a ScaffoldSpec (what the
-  model and the task require), and returns the scaffold: {attention site:
-  SiteLines or SiteMatrix}, with a leading axis of seeds, or of 1 if all share
-  it.
-  """
-  return BIASES.register(name, function)
-
-
-def temperature(name: str, temperature: Temperature) -> Temperature:
-  """Registers a factor on attention scores, for temperature.kind."""
-  return TEMPERATURES.register(name, temperature)
-
-
-def normalizer(name: str, normalizer: Normalizer) -> Normalizer:
-  """Registers a way to turn attention logits (temperature times scores plus
-  bias) into weights, for attention.normalizer."""
-  return NORMALIZERS.register(name, normalizer)
-
-
-def optimizer(name: str, optimizer: Optimizer) -> Optimizer:
-  """Registers an optimizer, for train.optimizer."""
-  return OPTIMIZERS.register(name, optimizer)
-
-
-def probe(name: str, probe: Probe) -> Probe:
-  """Registers a probe under the metric that its result rows have, for
-  probe.only."""
-  return PROBES.register(name, probe)
+# Each of the others takes a name and what is registered under it.
+position_encoding = POSITIONS.register  # a subclass of PositionEncoding
+# A function of the config's section `bias` and a ScaffoldSpec (what the model
+# and the task require), which returns the scaffold: {attention site: SiteLines
+# or SiteMatrix}, with a leading axis of seeds, or of 1 if all share it.
+bias = BIASES.register
+temperature = TEMPERATURES.register  # a Temperature: a factor on scores
+# A Normalizer, which turns attention logits (temperature times scores plus
+# bias) into weights.
+normalizer = NORMALIZERS.register
+optimizer = OPTIMIZERS.register  # an Optimizer
+probe = PROBES.register  # a Probe, by the metric that its result rows have

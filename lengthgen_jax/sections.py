@@ -49,10 +49,6 @@ SomeSizes = Annotated[tuple[int, ...], FROM_ONE, "name at least one, like (1,)"]
 Directions = Annotated[tuple[int, ...], "name integers, like (0, 1)"]
 
 Kind = Literal["encoder_decoder", "decoder_only"]
-Norm = Literal["pre", "post", "block_end", "none"]
-Dtype = Literal["float32", "bfloat16", "float64"]
-Precision = Literal["default", "high", "highest"]
-EmptyHeads = Literal["closed", "transparent"]
 
 
 def check_value(name: str, value: Any, hint: Any) -> None:
@@ -162,17 +158,17 @@ class Shape(Section):
   # where layer normalization stands: before each sublayer (pre, with one more
   # at the end), after its residual sum (post), once at the end of each block
   # (block_end), or nowhere
-  norm: Norm = "pre"
+  norm: Literal["pre", "post", "block_end", "none"] = "pre"
   # layer; rms (T5: no mean, no offset)
   norm_kind: Literal["layer", "rms"] = "layer"
   dense_bias: bool = True  # whether dense layers have biases (T5's do not)
   activation: Literal["relu", "gelu"] = "relu"
   dropout_rate: BelowOne = 0.0  # on embeddings and every sublayer's output
   # of activations; parameters, scores, softmax and logits are float32 at least
-  dtype: Dtype = "float32"
+  dtype: Literal["float32", "bfloat16", "float64"] = "float32"
   # of matrix products; below highest, GPUs and TPUs round the factors of
   # float32 products
-  precision: Precision = "highest"
+  precision: Literal["default", "high", "highest"] = "highest"
 
   def __post_init__(self):
     super().__post_init__()
@@ -348,7 +344,8 @@ class Calibration(Section):
   min_cells: Fraction = 0.5
   # each (each layer has its own lines), last (all have the last layer's)
   layers: Literal["each", "last"] = "each"
-  empty_heads: EmptyHeads = "closed"  # heads without a line
+  # heads without a line
+  empty_heads: Literal["closed", "transparent"] = "closed"
 
 
 class Abc(Section):

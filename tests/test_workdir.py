@@ -22,7 +22,7 @@ def test_saved_config_of_another_version_gets_defaults(tmp_path):
     del config.increment
   path = tmp_path / "config.json"
   path.write_text(config.to_json_best_effort())
-  saved, config = files.get_config(str(path)), get_config()
+  saved, config = files.saved_config(tmp_path), get_config()
   assert saved.to_json_best_effort() == config.to_json_best_effort()
   assert not files.differences(config, saved)
   saved.train.steps = 1

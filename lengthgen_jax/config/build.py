@@ -3,6 +3,7 @@ that its fields fit each other."""
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.models.transformer import Transformer
 from lengthgen_jax.tasks import HINTS, TASKS, dataset
-from lengthgen_jax.tasks.task import Task
+from lengthgen_jax.tasks.task import Task, Width
 
 
 def build(config: ConfigDict) -> Experiment:
@@ -51,7 +52,8 @@ def build(config: ConfigDict) -> Experiment:
       check(
         min(drawn.bucket_counts(train[name])) > 0,
         f"train.{name}={train[name]}: too few for an example of {head} in every"
-        f" bucket of {drawn.buckets}; choose more, or fewer data.buckets",
+        f" bucket of {drawn.buckets}; choose more, or fewer data.buckets, in"
+        " each of which lengths occur",
       )
   per_width = -(-train.validation_samples // max(len(widths), 1))
   kind = config.model.kind
@@ -84,15 +86,43 @@ def build(config: ConfigDict) -> Experiment:
     train_length=data.train_length,
     fixed_width=widths[0] if data.width == "fixed" else None,
   )
+  list(input_widths(config, experiment))
+  for test_set in config.eval.test_sets:
+    lengths = config.eval.lengths
+    check(
+      any(tasks[0].variants(test_set, config.eval, n) for n in lengths),
+      f"eval.test_sets: {test_set} has nothing to test at eval.lengths="
+      f"{tuple(lengths)}; see eval.repetitions, eval.repeated_items,"
+      " eval.multiplicities, eval.multipliers and eval.chains",
+    )
+  return experiment
+
+
+def input_widths(
+  config: ConfigDict, experiment: Experiment
+) -> Iterator[tuple[Experiment, Width]]:
+  """Yields the greatest width of training of each task and those of all tests,
+  each with the experiment of that task alone; UsageError if there are not
+  enough positions for one."""
   random_start = POSITIONS[config.positions.kind].random_start
   start = config.positions.random_start - 1 if random_start else 0
   for data_set in experiment.data:  # the inputs of a hint may be longer
-    longest = dataset.widest(widths or data_set.lengths.buckets)
     alone = dataclasses.replace(experiment, data=(data_set,))
+    longest = data_set.bound(-1)
     what = f"training inputs of {data_set.task.name}"
     alone.check_positions(longest, what, start)
-  _check_tests(experiment, config.eval)
-  return experiment
+    yield alone, longest
+  section, task = config.eval, experiment.task
+  for test_set in task.tested_sets(section):
+    lengths = [("lengths", length) for length in section.lengths]
+    if section.frontier and test_set in section.test_sets:
+      lengths.append(("frontier", section.frontier))
+    for field, length in lengths:
+      try:
+        for _, arguments in task.variants(test_set, section, length):
+          yield experiment, experiment.test_width(length, arguments)
+      except UsageError as error:
+        raise UsageError(f"eval.{field}: {error}") from error
 
 
 def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
@@ -254,16 +284,9 @@ def _lengths(section: ConfigDict, task: Task) -> dataset.Lengths:
     f" data.train_length={section.train_length}, and are"
     f" {', '.join(map(str, buckets))} {task.own_unit}",
   )
-  lengths = dataset.Lengths(
+  return dataset.Lengths(
     shortest, short_longest, longest, section.short_share, buckets
   )
-  for bucket, upper in enumerate(buckets):
-    lower = lengths.bucket_range(bucket)[0]
-    check(
-      lengths.probability[lower : upper + 1].sum() > 0,
-      f"{named}: no length of {lower} to {upper} occurs",
-    )
-  return lengths
 
 
 def _hint_lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
@@ -342,25 +365,3 @@ def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
   is_soft = section.closed > scaffolds.DENSE_CLOSED
   closed = section.closed if is_soft else CLOSED
   return scaffolds.BiasConfig(closed, section.allow_leak)
-
-
-def _check_tests(experiment: Experiment, section: ConfigDict) -> None:
-  """Raises UsageError if a length or a test set cannot be tested."""
-  task = experiment.task
-  lengths = [("lengths", length) for length in section.lengths]
-  for test_set in task.tested_sets(section):
-    has_frontier = section.frontier and test_set in section.test_sets
-    frontier = [("frontier", section.frontier)] if has_frontier else []
-    for field, length in lengths + frontier:
-      try:
-        for _, arguments in task.variants(test_set, section, length):
-          experiment.test_width(length, arguments)
-      except UsageError as error:
-        raise UsageError(f"eval.{field}: {error}") from error
-  for test_set in section.test_sets:
-    check(
-      any(task.variants(test_set, section, n) for n in section.lengths),
-      f"eval.test_sets: {test_set} has nothing to test at eval.lengths="
-      f"{tuple(section.lengths)}; see eval.repetitions, eval.repeated_items,"
-      " eval.multiplicities, eval.multipliers and eval.chains",
-    )

@@ -8,7 +8,7 @@ from `default_config`. Whether fields fit each other is checked in build.py.
 import copy
 import dataclasses
 import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -146,17 +146,6 @@ def parse_preset(
     )
   method = next(iter(chosen or methods), "")
   return name, method, [option for option in options if option in others]
-
-
-def leaves(
-  config: ConfigDict | dict, path: str = ""
-) -> Iterator[tuple[str, Any]]:
-  """Yields (name, value) of every field, like ("train.steps", 1000)."""
-  for name, value in config.items():
-    if hasattr(value, "items"):
-      yield from leaves(value, f"{path}{name}.")
-    else:
-      yield f"{path}{name}", value
 
 
 def retrain_config(

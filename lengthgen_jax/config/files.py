@@ -10,6 +10,7 @@ import types
 from typing import Any
 
 from absl import flags
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 from ml_collections.config_flags import tuple_parser
 
@@ -19,7 +20,6 @@ from lengthgen_jax.config.fields import (
   check_fields,
   check_has_effect,
   default_config,
-  leaves,
 )
 from lengthgen_jax.errors import (
   UsageError,
@@ -87,7 +87,7 @@ def load_config(spec: str) -> ConfigDict:
     config = names["get_config"](*([preset] if preset else []))
     if not isinstance(config, ConfigDict):  # whose text takes long to make
       raise UsageError(f"get_config() must return a config, not {config!r}")
-  return _filled(config, f"--config={spec}")
+  return _filled(config.to_dict(), f"--config={spec}")
 
 
 def load_presets(path: str | pathlib.Path) -> types.SimpleNamespace:
@@ -160,11 +160,11 @@ def set_field(config: ConfigDict, name: str, value: Any, what: str) -> None:
     ) from error
 
 
-def _filled(values: ConfigDict | dict, what: str) -> ConfigDict:
+def _filled(values: dict, what: str) -> ConfigDict:
   """Returns a whole config, locked: some values, by section, and else its
   defaults; `what` says in messages where they are from."""
   config = default_config(str(values.get("task", "addition"))).lock()
-  for name, value in leaves(values):
+  for name, value in flatten_dict(values, sep=".").items():
     set_field(config, name, value, f"{what}: {name}")
   return config
 
@@ -177,14 +177,14 @@ def name_overrides(config: ConfigDict, preset: ConfigDict) -> None:
   `retrain`. What a preset lists already, as a saved config does, is kept.
   UsageError names a field that was set and has no effect, or is filled in here.
   """
-  before = dict(leaves(preset))
+  before = flatten_dict(preset.to_dict(), sep=".")
   for field in ("overrides", "registered_by"):
     check(
       config[field] == before[field],
       f"{field}: the program fills in this field; leave it out",
     )
   overrides = dict(text.split("=", 1) for text in config.overrides)
-  for field, value in leaves(config):
+  for field, value in flatten_dict(config.to_dict(), sep=".").items():
     if value == before.get(field):
       continue
     check_has_effect(config, field)
@@ -197,23 +197,12 @@ def name_overrides(config: ConfigDict, preset: ConfigDict) -> None:
   config.registered_by = registering_files()
 
 
-def get_config(path: str | pathlib.Path) -> ConfigDict:
+def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
   """Returns the config that was saved at `path`, without its mesh.
 
-  Fields that it lacks get their defaults.
-  The users' files that it names in `registered_by` are run first.
+  Fields that it lacks get their defaults. The users' files that it names in
+  `registered_by` are run first.
   """
-  with (
-    file_errors(f"{path}: cannot be read"),
-    open(path, encoding="utf-8") as file,
-  ):
-    saved = json.load(file)
-  check(isinstance(saved, dict), f"{path}: cannot be read (it is no config)")
-  return from_dict(saved, path)
-
-
-def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
-  """Returns what `get_config` does, of a config read already from `path`."""
   registering, absent = saved.get("registered_by", ()), []
   for file in registering:
     if not pathlib.Path(file).is_file():
@@ -239,7 +228,12 @@ def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
 def saved_config(workdir: str | pathlib.Path) -> ConfigDict | None:
   """Returns the config that a workdir was trained with, None if it has none."""
   path = pathlib.Path(workdir) / "config.json"
-  return get_config(path) if path.exists() else None
+  if not path.exists():
+    return None
+  with file_errors(f"{path}: cannot be read"):
+    saved = json.loads(path.read_text(encoding="utf-8"))
+  check(isinstance(saved, dict), f"{path}: cannot be read (it is no config)")
+  return from_dict(saved, path)
 
 
 def _training_fields(config: ConfigDict) -> dict:
@@ -251,7 +245,9 @@ def _training_fields(config: ConfigDict) -> dict:
 def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
   """Describes each field, except CHANGEABLE, in which a config differs from the
   one that is saved in a workdir."""
-  here, there = (dict(leaves(_training_fields(c))) for c in (config, saved))
+  here, there = (
+    flatten_dict(_training_fields(x), sep=".") for x in (config, saved)
+  )
   return [
     f"{name}={here.get(name)!r} but {there.get(name)!r} there"
     for name in here | there

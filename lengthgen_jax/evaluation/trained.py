@@ -6,7 +6,7 @@ import functools
 import hashlib
 import inspect
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -18,7 +18,7 @@ from lengthgen_jax.attention.biases.scaffold import SiteMatrix
 from lengthgen_jax.attention.lines import SiteLines, of_seed
 from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.evaluation import decode
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.centering import can_center, centered
@@ -248,7 +248,7 @@ class Model:
           f" would take more than {MAX_ANSWER_BYTES >> 30} GiB at once",
         )
         inputs_by_width.setdefault(width, []).append((i, (items, lengths)))
-      except (ValueError, UsageError) as error:
+      except ValueError as error:
         answers[i] = f"error: {error}"
     for width, inputs in inputs_by_width.items():
       size = self._answer_batch_size(width)
@@ -330,7 +330,7 @@ class Model:
         raise ValueError(f"{field}={value!r}: must be a whole number from 1 on")
     task = self.experiment.task
     name = test_set or next(iter(task.test_sets))
-    _check_choice("test_set", name, task.test_sets)
+    check_choice("test_set", name, task.test_sets)
     _, _, _, *names = inspect.signature(task.test_sets[name]).parameters
     if len(arguments) != len(names):
       raise ValueError(
@@ -386,9 +386,9 @@ class Model:
     ("self", "cross" or "encoder") has found is multiplied by zero."""
     transformer = self.experiment.model
     depths = {x: depth for x, depth in transformer.depths.items() if depth}
-    _check_choice("site", site, sorted(depths))
-    _check_choice("layer", layer, range(depths[site]))
-    _check_choice("head", head, range(transformer.config.num_heads))
+    check_choice("site", site, sorted(depths))
+    check_choice("layer", layer, range(depths[site]))
+    check_choice("head", head, range(transformer.config.num_heads))
     is_encoder = site == "encoder"
     stack, name = ("encoder", "self") if is_encoder else ("decoder", site)
     params = jax.tree.map(lambda x: x, self.params)  # copies its dictionaries
@@ -419,12 +419,6 @@ def attention_bytes(experiment: Experiment, width: Any, sparse: bool) -> int:
   if config.num_encoder_layers:
     cells = max(cells, sizes.get("encoder", (0, 0))[0] ** 2)
   return 12 * config.num_heads * cells
-
-
-def _check_choice(field: str, value: Any, choices: Collection) -> None:
-  if value not in choices:
-    valid = ", ".join(map(str, choices))
-    raise ValueError(f"{field}={value!r}: choose one of {valid}")
 
 
 def _check_text(text: Any, task: Task) -> None:

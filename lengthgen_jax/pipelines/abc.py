@@ -57,6 +57,7 @@ def check_config(config: ConfigDict) -> None:
   second_config = fields.retrain_config(config, config.seeds, "bias.npz")
   try:
     second_experiment = build.build(second_config)
+    finetune.check_config(second_config)
   except UsageError as error:
     raise UsageError(f"in the second stage, retrain.*: {error}") from error
   # Each head is retrained with the lines of the same head of the first stage.
@@ -83,7 +84,6 @@ def check_config(config: ConfigDict) -> None:
       " temperature and attention in retrain.* as in the first stage; make"
       " them equal, or choose 'fresh'",
     )
-  finetune.check_config(second_config, "retrain.")
   try:
     _, lengths = first_experiment.task.parse(
       config.abc.example or first_experiment.task.usage

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 import lengthgen_jax
 from lengthgen_jax import hosts, stopwatch
-from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import evaluate, export, prune, runs, workdir
 from lengthgen_jax.proofs import checker, table
@@ -85,7 +85,7 @@ def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
   it does not need, unless its proof shows that it needs them."""
   try:
     checker.Model(*exported(config, model))
-  except (UsageError, ValueError, LookupError, TypeError) as reason:
+  except (ValueError, LookupError, TypeError) as reason:
     return certificate_of(model, f"not proved: {reason}")
   section, texts, is_refuted = config.prune, [], False
   if not section.enabled:

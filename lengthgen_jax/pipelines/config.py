@@ -1,5 +1,6 @@
 """This is --mode=config: it prints the fields of both stages of a config."""
 
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from lengthgen_jax.config import fields
@@ -12,9 +13,9 @@ def run(config: ConfigDict) -> int:
   code."""
   other_tasks = {task.section for task in TASKS.values()}
   other_tasks -= {TASKS[config.task].section} if config.task in TASKS else set()
-  first = dict(fields.leaves(config))
+  first = flatten_dict(config.to_dict(), sep=".")
   stage = fields.retrain_config(config, config.seeds, "calibrate/bias.npz")
-  second = dict(fields.leaves(stage))
+  second = flatten_dict(stage.to_dict(), sep=".")
   for name, value in first.items():
     if name.partition(".")[0] not in other_tasks | {"retrain"}:
       print(f"{name}={value!r}")

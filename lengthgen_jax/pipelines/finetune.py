@@ -20,14 +20,9 @@ from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
 
-def check_config(config: ConfigDict, prefix: str = "") -> None:
-  """Checks that rounds of finetuning, if there are any, can follow a training.
-
-  Args:
-    config: the config of the training, which `build` accepts.
-    prefix: what the names of its fields begin with in the user's config, like
-      "retrain.", for the error message.
-  """
+def check_config(config: ConfigDict) -> None:
+  """Checks that rounds of finetuning, if there are any, can follow the training
+  of a config, which `build` accepts."""
   if not config.finetune.rounds:
     return
   checkpoint, data = config.eval.checkpoint, config.data
@@ -38,14 +33,13 @@ def check_config(config: ConfigDict, prefix: str = "") -> None:
   )
   check(
     data.width != "fixed" or data.fixed_width - 1 <= data.train_length,
-    f"finetune.rounds: with {prefix}data.width='fixed' inputs as short as in"
-    f" training are not found; choose 0, or {prefix}data.fixed_width="
-    f"{data.train_length + 1}",
+    "finetune.rounds: with data.width='fixed' inputs as short as in training"
+    f" are not found; choose 0, or data.fixed_width={data.train_length + 1}",
   )
   check(
     len(data.buckets) < 2,
     "finetune.rounds: finetuning needs inputs of one bucket, not"
-    f" {prefix}data.buckets={tuple(data.buckets)}; choose ()",
+    f" data.buckets={tuple(data.buckets)}; choose ()",
   )
 
 

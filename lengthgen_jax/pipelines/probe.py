@@ -113,7 +113,7 @@ def _inputs(config: ConfigDict, model: Model) -> dict[str, Observation]:
     try:
       _, lengths = task.parse(text)
       batch = jax.device_get(model.text_batch(text))
-    except (ValueError, UsageError) as error:
+    except ValueError as error:
       raise UsageError(f"probe.inputs: {error}") from error
     inputs[text] = Observation(model, batch, 1, max(lengths))
   for number in range(num_random):

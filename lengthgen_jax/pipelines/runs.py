@@ -1,7 +1,6 @@
 """The runs that a config describes, and the models that they trained."""
 
 import dataclasses
-import itertools
 import json
 import pathlib
 import sys
@@ -40,7 +39,7 @@ def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
     jax.config.update("jax_enable_x64", True)  # for all stages of the process
   experiment = build.build(config)
   scaffold = build.make_scaffold(config, experiment)
-  _check_scaffold(experiment, scaffold, config.eval)
+  _check_scaffold(config, experiment, scaffold)
   return loop.Run(
     experiment=experiment,
     train=sections.Train(**config.train),
@@ -58,7 +57,7 @@ def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
 
 
 def _check_scaffold(
-  experiment: Experiment, scaffold: dict, section: ConfigDict
+  config: ConfigDict, experiment: Experiment, scaffold: dict
 ) -> None:
   """Raises UsageError if a scaffold shows rows later outputs without
   bias.allow_leak, or is too small for training or a test of config.eval."""
@@ -71,18 +70,8 @@ def _check_scaffold(
         f" {layer}, head {head}, row {row} sees column {column}; repair it, or"
         " ask for it by --config.bias.allow_leak=true"
       )
-  for data_set in experiment.data:  # the inputs of a hint may be longer
-    alone = dataclasses.replace(experiment, data=(data_set,))
-    longest = data_set.bound(len(data_set.lengths.buckets) - 1)
-    alone.check_scaffold(longest, scaffold)
-  task = experiment.task
-  frontier = [section.frontier] if section.frontier else []
-  for test_set, length in itertools.product(
-    task.tested_sets(section), [*section.lengths, *frontier]
-  ):
-    for _, arguments in task.variants(test_set, section, length):
-      width = experiment.test_width(length, arguments)
-      experiment.check_scaffold(width, scaffold)
+  for alone, width in build.input_widths(config, experiment):
+    alone.check_scaffold(width, scaffold)
 
 
 def make_watcher(

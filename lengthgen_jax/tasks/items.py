@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import quoted
-from lengthgen_jax.tasks.task import Example, Ids, Size, Task, expect
+from lengthgen_jax.errors import check, quoted
+from lengthgen_jax.tasks.task import Example, Ids, Size, Task
 
 
 class ItemTask(Task):
@@ -78,11 +78,11 @@ class ItemTask(Task):
     expected = f"{self.name} takes {self.expected_input} like {self.usage}"
     ids = {name: id for id, name in enumerate(self.item_names, self.first_item)}
     names = text.split() if self.separator else list("".join(text.split()))
-    expect(names, f"empty line; {expected}")
+    check(names, f"empty line; {expected}")
     # A number may have leading zeros.
     names = [x if x in ids else x.lstrip("0") or x for x in names]
     for name in names:
-      expect(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
+      check(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
     return np.array([[ids[name] for name in names]], np.int32), [len(names)]
 
   def input_text(self, items: np.ndarray, lengths: Sequence[int]) -> str:
@@ -90,7 +90,7 @@ class ItemTask(Task):
 
   def render(self, ids: Ids) -> str:
     for token in ids:
-      expect(
+      check(
         self.first_item <= token < self.delimiter,
         f"the model wrote token {token}, which is no output of {self.name}",
       )

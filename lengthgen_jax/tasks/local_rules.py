@@ -23,7 +23,6 @@ from lengthgen_jax.tasks.task import (
   OperandUse,
   Size,
   drawing,
-  expect,
   join,
   uniform_int,
 )
@@ -172,14 +171,14 @@ class LocalRule(GridTask):
     expected = f"{self.name} takes a line like {self.usage}"
     has_rows = self.operand_in == "own"
     typed, star, number = text.partition("*")
-    expect(typed.strip(), f"empty line; {expected}")
+    check(typed.strip(), f"empty line; {expected}")
     known = range(self.base) if self.operand_in else self.drivers
     ids, rows = {self.cells[id]: id for id in known}, []
     for part in typed.split(self.row_separator) if has_rows else [typed]:
       names = part.split() if self.separator else list("".join(part.split()))
       for name in names:
-        expect(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
-      expect(names, f"{quoted(text)} lacks a row; {expected}")
+        check(name in ids, f"{quoted(text)} has {quoted(name)}; {expected}")
+      check(names, f"{quoted(text)} lacks a row; {expected}")
       rows.append([ids[name] for name in names])
     row, longest = rows[0], max(map(len, rows))
     count = len(rows) if has_rows else longest
@@ -190,7 +189,7 @@ class LocalRule(GridTask):
     if star:
       is_number = number.strip().isdecimal() and len(number) < 10
       more = int(number) if is_number else -1
-    expect(
+    check(
       more >= least,
       f"{quoted(text)} has no number behind * of at least {least} and at most 9"
       f" digits; {expected}",
@@ -202,7 +201,7 @@ class LocalRule(GridTask):
       for cell in (*row, *[0] * self.ahead):
         state = machine.next_states[0, state, cell]
       is_row = machine.accepting[state]
-      expect(is_row, f"{quoted(text)}: {self.refused}; {expected}")
+      check(is_row, f"{quoted(text)}: {self.refused}; {expected}")
       lengths = [longest, more + 1]
     self.padded_width(lengths)
     items = np.zeros((2, self.num_items(tuple(lengths))), np.int32)
@@ -230,7 +229,7 @@ class LocalRule(GridTask):
 
   def row_text(self, ids: Ids) -> str:
     for token in ids:
-      expect(
+      check(
         token < len(self.cells),
         f"the model wrote token {token}, which is no cell",
       )
@@ -244,7 +243,7 @@ class LocalRule(GridTask):
   ) -> str:
     """Returns the answer; with `scratchpad` all rows but the last before it."""
     n, m = lengths
-    expect(len(ids) == n * m, f"the model wrote {len(ids)} cells, not {n * m}")
+    check(len(ids) == n * m, f"the model wrote {len(ids)} cells, not {n * m}")
     rows = [ids[i : i + n] for i in range(0, n * m, n)]
     above = [*map(self.read, rows[:-1])] * scratchpad
     return " / ".join([*above, self.answer(rows)])

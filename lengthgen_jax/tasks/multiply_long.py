@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lengthgen_jax.errors import check
 from lengthgen_jax.sections import Fraction
 from lengthgen_jax.tasks import arithmetic_test_sets
 from lengthgen_jax.tasks.grid import GridTask
@@ -19,7 +20,6 @@ from lengthgen_jax.tasks.task import (
   Ids,
   Size,
   Variants,
-  expect,
   join,
   uniform_int,
 )
@@ -190,7 +190,7 @@ class MultiplyLong(GridTask, NumberTask):
     n, m = lengths
     digits = self.output_digits(ids)
     count = m * (n + 1)
-    expect(
+    check(
       len(digits) == count,
       f"the model wrote {len(digits)} digits of running sums, not {count}",
     )

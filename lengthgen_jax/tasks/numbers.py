@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import quoted
+from lengthgen_jax.errors import check, quoted
 from lengthgen_jax.tasks.task import (
   Ids,
   OperandPlace,
   Task,
   Tokens,
-  expect,
 )
 
 # The 15 tokens of the ABS/ABC paper (section 3), where a digit's id is its
@@ -91,10 +90,10 @@ class NumberTask(Task):
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     expected = f"{self.name} takes {self.own_unit} like {self.usage}"
     expression = "".join(text.split())
-    expect(expression, f"empty line; {expected}")
+    check(expression, f"empty line; {expected}")
     characters = "0123456789"[: self.base] + self.operator
     wrong = next((x for x in expression if x not in characters), None)
-    expect(
+    check(
       wrong is None, f"{quoted(text)} has the character {wrong!r}; {expected}"
     )
     parts = expression.split(self.operator) if self.operator else [expression]
@@ -106,10 +105,10 @@ class NumberTask(Task):
       problem = "lacks an operand"
     elif self.short_operand and lengths[-1] != 1:
       problem = f"has a multiplier of {lengths[-1]} digits"
-    expect(not problem, f"{quoted(text)} {problem}; {expected}")
+    check(not problem, f"{quoted(text)} {problem}; {expected}")
     padded = (part[::-1].ljust(max(lengths), "0") for part in parts)
     items = np.array([list(map(int, operand)) for operand in padded], np.int32)
-    expect(
+    check(
       np.array_equal(items, _allowed(self, items)),
       f"{quoted(text)} has operands that {self.name} excludes; {expected}",
     )
@@ -139,8 +138,8 @@ class NumberTask(Task):
       ValueError: there is no end token, or it does not follow digits alone.
     """
     digits, end, _ = self.decode(ids).partition("&")
-    expect(end, f"no end token '&' after {quoted(digits)}")
-    expect(
+    check(end, f"no end token '&' after {quoted(digits)}")
+    check(
       digits and set(digits) <= set("0123456789"[: self.base]),
       f"the model wrote {quoted(digits)}, which is no number",
     )

@@ -18,7 +18,6 @@ from lengthgen_jax.tasks.task import (
   Example,
   Size,
   drawing,
-  expect,
   uniform_int,
 )
 
@@ -210,17 +209,17 @@ class Recall(ItemTask):
     expected = f"{self.name} takes {self.expected_input} like {self.usage}"
     sizes = [self.key_length, self.value_length]
     for pair in pairs:
-      expect(
+      check(
         [len(word.split()) for word in pair] == sizes,
         f"{quoted(' : '.join(map(str.strip, pair)))} is no pair; {expected}",
       )
-    expect(
+    check(
       len(queries) == self.queries,
       f"{len(queries)} queries, not {self.queries}; {expected}",
     )
     keys = [key.split() for key, _ in pairs]
     for query in map(str.split, queries):
-      expect(
+      check(
         keys.count(query) == 1,
         f"{quoted(' '.join(query))} is not the key of one pair; {expected}",
       )

@@ -412,10 +412,3 @@ def join(*parts: Tokens) -> Tokens:
     if name != "length"
   }
   return Tokens(length=jnp.asarray(start, jnp.int32), **arrays)
-
-
-def expect(condition: Any, message: str) -> None:
-  """Raises ValueError(message) unless the condition holds; for typed inputs and
-  outputs of models."""
-  if not condition:
-    raise ValueError(message)
