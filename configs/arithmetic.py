@@ -90,7 +90,6 @@ ABC_BY_TASK = {
     "retrain.train.weight_decay": 1.0,
     "retrain.train.steps": 400,
   },
-  "parity": {"retrain.train.steps": 150},
   "parity_classification": {
     "retrain.train.steps": 150,
     "calibration.reach": 0,
@@ -213,7 +212,6 @@ PAPER = PAPER_MODEL | {
   "train.chunk": 512,
   "calibration.lengths": (),
   "calibration.rows": "all",
-  "calibration.kappa": 4.5,
   "calibration.kappa_self": 0.87,
   "calibration.maximum": "direction",
   "calibration.min_cells": 0.0,

@@ -44,7 +44,7 @@ def get_config(preset: str = "10,1000"):
   train_length = max(min(longest, 20), 6)
   lengths = (*(n for n in (10, 100, 1000) if n < longest), longest)
   num_values = min(3, alphabet, longest)
-  changes = sorting.DECODER_ONLY | sorting.TEMPERED
+  changes = sorting.DECODER_ONLY | sorting.SHARED | sorting.TEMPERED
   changes |= {
     "method": f"construction:{preset}",
     "initial.kind": "construction",
@@ -60,8 +60,6 @@ def get_config(preset: str = "10,1000"):
     "train.steps": 0,
     "train.learning_rate": 1e-3,
     "data.train_length": train_length,
-    "data.shortest": 2,
-    "data.short_longest": 5,
     "data.buckets": (5, train_length),
     "eval.test_sets": ("uniform", "repeats", "all_equal"),
     "eval.lengths": lengths,

@@ -16,17 +16,14 @@ import lengthgen_jax
 from lengthgen_jax.drawing import panels, save
 from lengthgen_jax.errors import Parser, check
 from lengthgen_jax.evaluation.trained import scored
-from lengthgen_jax.tasks import dataset
 from lengthgen_jax.tasks.grid import GridTask
 
 
 def grid(model, text: str) -> tuple[np.ndarray, int]:
   """Returns the cells [rows, cells] that a model writes, and how many of them
   are wrong."""
-  task, kind = model.experiment.task, model.experiment.kind
-  parsed = task.parse(text)
-  width = task.padded_width(parsed[1])
-  batch = dataset.parsed_batch(task, kind, [parsed], width, width)
+  task, batch = model.experiment.task, model.text_batch(text)
+  width = task.padded_width(task.parse(text)[1])
   (right,) = scored(batch, batch.target)
   cells = model.greedy(batch, stop=task.end)[0, : len(right)]
   return cells.reshape(width[::-1]), int((cells != right).sum())

@@ -40,14 +40,7 @@ import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from lengthgen_jax.errors import (  # noqa: E402
-  Parser,
-  UsageError,
-  check,
-  workdir_path,
-)
+from lengthgen_jax.errors import Parser, UsageError, check, workdir_path
 
 # A file in the workdir of a job that succeeded: the arguments of the job.
 DONE = "sweep.txt"
@@ -129,17 +122,14 @@ def parse(words: list[str]) -> argparse.Namespace:
   add("--dry-run", action="store_true", help="print what would be run")
   add("rest", nargs="*", help="flags for every run, after --, like --mode=abc")
   args = parser.parse_args(words)
-  workdir_path("--root", args.root)
+  args.root = workdir_path("--root", args.root)
   workdirs = [str(workdir) for workdir, _ in jobs(args)]
   shared = sorted({x for x in workdirs if workdirs.count(x) > 1})
   check(not shared, f"several points would share {', '.join(shared)}")
-  kinds = ", ".join(BIND_COMMANDS)
-  for device in args.devices if args.devices != [""] else []:
-    kind, _, number = device.partition(":")
-    check(
-      kind in BIND_COMMANDS and number.isdigit(),
-      f"--devices: {device!r} must be KIND:N, with KIND one of {kinds}",
-    )
+  kinds = "|".join(BIND_COMMANDS)
+  for device in filter(None, args.devices):
+    is_device = re.fullmatch(rf"({kinds}):\d+", device)
+    check(is_device, f"--devices: {device!r} must be ({kinds}):NUMBER")
   return args
 
 

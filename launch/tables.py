@@ -37,19 +37,17 @@ import subprocess
 import sys
 from typing import Any, NamedTuple
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+import sweep
+
+from lengthgen_jax import origin
+from lengthgen_jax.errors import Parser, UsageError, check
+from lengthgen_jax.origin import REPOSITORY
+from lengthgen_jax.papers import archive, pages, runs
+from lengthgen_jax.papers.archive import Archive
+from lengthgen_jax.papers.runs import DATA, SIZES, Run
+from lengthgen_jax.results import records
+
 RESULTS = REPOSITORY / "docs" / "results"
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "launch")]
-
-import sweep  # noqa: E402
-
-from lengthgen_jax import origin  # noqa: E402
-from lengthgen_jax.errors import Parser, UsageError, check  # noqa: E402
-from lengthgen_jax.papers import archive, pages, runs  # noqa: E402
-from lengthgen_jax.papers.archive import Archive  # noqa: E402
-from lengthgen_jax.papers.runs import DATA, SIZES, Run  # noqa: E402
-from lengthgen_jax.results import records  # noqa: E402
-
 # Exact match of at least ALWAYS counts as always right, and of at most NEVER as
 # never.
 ALWAYS, NEVER = 0.99, 0.01

@@ -4,17 +4,12 @@ import math
 import pathlib
 from typing import Any
 
-import matplotlib
+from matplotlib import pyplot as plt
+from matplotlib.transforms import offset_copy
 
-matplotlib.use("Agg")
+from lengthgen_jax import hosts
 
-from matplotlib import pyplot as plt  # noqa: E402
-from matplotlib.axis import Axis, XAxis  # noqa: E402
-from matplotlib.transforms import offset_copy  # noqa: E402
-
-from lengthgen_jax import hosts  # noqa: E402
-
-__all__ = ["WIDTH", "Axis", "XAxis", "offset_copy", "panels", "plt", "save"]
+__all__ = ["WIDTH", "offset_copy", "panels", "plt", "save"]
 
 WIDTH = 14  # inches of a figure: 1400 pixels
 
@@ -32,6 +27,7 @@ STYLE = {
   "lines.markersize": 5,
   "markers.fillstyle": "none",  # those below are seen
 }
+plt.switch_backend("Agg")
 plt.rcParams.update(STYLE)
 
 
@@ -62,9 +58,8 @@ def panels(
   return figure, list(axes.flat[:count])
 
 
-def save(figure: plt.Figure, path: pathlib.Path | str) -> pathlib.Path:
+def save(figure: plt.Figure, path: pathlib.Path) -> pathlib.Path:
   """Writes a figure as PNG, on the first host alone, and closes it."""
-  path = pathlib.Path(path)
   if hosts.is_primary():
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

@@ -1,7 +1,7 @@
 """launch/card.py, which does about an hour of runs on one accelerator, tested
 on the CPU."""
 
-import importlib.util
+import importlib
 import json
 import pathlib
 
@@ -14,11 +14,9 @@ from command import REPOSITORY
 
 @pytest.fixture(scope="module")
 def card():
-  path = REPOSITORY / "launch" / "card.py"
-  spec = importlib.util.spec_from_file_location("card", path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
+  with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(REPOSITORY / "launch"))
+    yield importlib.import_module("card")
 
 
 def test_runs_exist_and_an_estimate_is_of_a_run_s_steps(card):

@@ -8,21 +8,11 @@ metric and the names of their fields: what they share, and a table of the rest.
 import pathlib
 from typing import Any, NamedTuple
 
-from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.errors import UsageError
 from lengthgen_jax.results import records
 
 # The metrics whose rows are archived, besides those of probes.
 METRICS = ("em", "edit", "frontier", "certified")
-HEADER = (
-  "machine",  # processor, cores and device
-  "versions",  # of lengthgen_jax, of the libraries and of Python
-  "commit",  # ends in -dirty if code was changed
-  "run",  # the name of the run
-  "command",  # the arguments of `lengthgen` in the run's first command
-  "config",  # the whole config
-  "date",  # the day on which the run ended
-  "seconds",  # how long it took; None if that was not measured
-)
 # The width of rows whose operands have natural width in tests alone: their
 # training had other widths (the longest operand's), as the config's data.widths
 # says, a field that later versions do not have.
@@ -30,8 +20,15 @@ NATURAL_IN_TESTS = "natural in tests"
 
 
 class ArchivedRun(NamedTuple):
-  """The header, with HEADER, and the rows of an archived run, each with the
-  run's name as field "run"."""
+  """The header and the rows of an archived run, each with the run's name as
+  field "run".
+
+  The header has `machine` (processor, cores and device), `versions` (of
+  lengthgen_jax, of the libraries and of Python), `commit` (ends in -dirty if
+  code was changed), `run` (its name), `command` (the arguments of `lengthgen`
+  in its first command), `config` (all of it), `date` (the day on which it
+  ended) and `seconds` (how long it took; None if that was not measured).
+  """
 
   header: dict[str, Any]
   rows: list[dict]
@@ -69,23 +66,19 @@ def write_run(
 
 def read_run(path: pathlib.Path) -> ArchivedRun:
   """Returns the run in a file; UsageError if this version cannot read it."""
-  header, *groups = records.read(path) or [{}]
-  missing = ", ".join(sorted(set(HEADER) - set(header)))
-  hint = "another version wrote it"
-  check(not missing, f"{path}: its header lacks {missing}; {hint}")
   try:
+    header, *groups = records.read(path)
+    name, data = header["run"], header["config"].get("data", {})
     rows = [
       group["shared"] | dict(zip(group["columns"], values, strict=True))
       for group in groups
       for values in group["rows"]
     ]
   except (KeyError, TypeError, ValueError) as error:
-    raise UsageError(f"{path}: holds no tables of rows; {hint}") from error
+    raise UsageError(f"{path}: another version wrote it") from error
   rows = [
-    records.completed(row, f"{path}: a row") | {"run": header["run"]}
-    for row in rows
+    records.completed(row, f"{path}: a row") | {"run": name} for row in rows
   ]
-  data = header["config"].get("data", {})
   if data.get("width") == "natural" and "widths" in data:
     for row in rows:
       if row["slack"] is not None:  # only numbers are padded

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import jinja2
 import pandas as pd
 
-from lengthgen_jax.drawing import plt, save
+from lengthgen_jax.drawing import panels, save
 from lengthgen_jax.papers import archive, runs
 from lengthgen_jax.papers.archive import Archive
 from lengthgen_jax.papers.runs import DATA, SIZES, Row
@@ -309,9 +309,7 @@ def extrapolation(kept: Archive) -> pd.DataFrame:
 
 def draw_extrapolation(bars: pd.DataFrame, path: pathlib.Path) -> None:
   """Draws the rows of `extrapolation` as bars from training to test length."""
-  figure, axis = plt.subplots(
-    figsize=(9, 1 + 0.22 * len(bars)), layout="constrained"
-  )
+  figure, (axis,) = panels(1, 8, 0.22 * len(bars))
   places = -(pd.RangeIndex(len(bars)) + pd.factorize(bars.task)[0])
   for place, bar in zip(places, bars.itertuples(), strict=True):
     color = "C0" if bar.is_ours else "0.6"
@@ -355,8 +353,7 @@ def readme_table(table: dict, kept: Archive) -> pd.DataFrame:
   lines = []
   for task, method, run, *stage in table["rows"]:
     rows = kept[run].rows if run in kept else []
-    test_set = table.get("test_set", "")
-    cells = summary.final(rows, stage[0] if stage else "", test_set)
+    cells = summary.final(rows, *stage, test_set=table.get("test_set", ""))
     if cells:
       texts = {cell.length: tables.values_text(cell, short) for cell in cells}
       numbers = {

@@ -65,8 +65,8 @@ class Row(NamedTuple):
 
 def flags(fields: dict[str, Any]) -> list[str]:
   """Returns fields of a config as flags of `lengthgen`."""
-  flag = lambda name, value: f"--config.{name}={value}".replace(" ", "")
-  return [flag(name, value) for name, value in fields.items()]
+  text = lambda x: str(tuple(x) if isinstance(x, list) else x).replace(" ", "")
+  return [f"--config.{name}={text(value)}" for name, value in fields.items()]
 
 
 def rows_of(table: str, size: str) -> list[Row]:
@@ -78,7 +78,7 @@ def rows_of(table: str, size: str) -> list[Row]:
     options = further[0] if further else {}
     if size not in options.get("sizes", SIZES):
       continue
-    seeds = data.get("seeds", (0, 1, 2)) if size == "cpu" else (0,)
+    seeds = data.get("seeds", [0, 1, 2]) if size == "cpu" else [0]
     fields, probes = options.get("set", {}), data.get("probes", {})
     run = _run(config, fields, size, seeds, probes)
     stages = [options.get("stage", "train")]
@@ -117,19 +117,11 @@ def _run(config: str, fields: dict, size: str, seeds: Any, probes: dict) -> Run:
     name,
     f"{path}:{','.join(parts)}",
     "abc" if "abc" in parts else "train",
-    _with_tuples({"seeds": tuple(seeds)} | fields | tests),
+    {"seeds": seeds} | fields | tests,
     size,
     certify,
-    _with_tuples(probes),
+    probes,
   )
-
-
-def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-  """Returns fields with tuples in place of lists, as configs have them."""
-  return {
-    name: tuple(value) if isinstance(value, list) else value
-    for name, value in fields.items()
-  }
 
 
 def runs_of(table: str, size: str) -> dict[str, Run]:

@@ -4,7 +4,7 @@ residuals, and what probes and certificates measured."""
 import itertools
 import math
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,15 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lengthgen_jax.coordinates import Coordinates
-from lengthgen_jax.drawing import (
-  WIDTH,
-  Axis,
-  XAxis,
-  offset_copy,
-  panels,
-  plt,
-  save,
-)
+from lengthgen_jax.drawing import WIDTH, offset_copy, panels, plt, save
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.models.transformer import blocks
 from lengthgen_jax.probes.activations import RESIDUALS, Observation
@@ -137,7 +129,7 @@ def labels_by_site(task: Task, batch: Batch) -> dict[str, Labels]:
 
 
 def _set_ticks(
-  axis: Axis, labels: list[str], inches: float, starts: Sequence[int] = (0,)
+  axis: Any, labels: list[str], inches: float, starts: Sequence[int] = (0,)
 ) -> None:
   """Sets a tick at each of the labels, which take up so many inches, or at
   every second, third, ... if there is no room for all; and so from each of some
@@ -145,7 +137,7 @@ def _set_ticks(
   step = max(math.ceil(0.11 * len(labels) / inches), 1)
   places = [start + i for start in starts for i in range(0, len(labels), step)]
   axis.set_ticks(places, labels[::step] * len(starts))
-  if isinstance(axis, XAxis) and max(map(len, labels), default=0) > 1:
+  if axis.axis_name == "x" and max(map(len, labels), default=0) > 1:
     axis.set_tick_params(rotation=90)
 
 
@@ -358,9 +350,7 @@ def _bars(
     axis.locator_params(axis="y", nbins=3)
     axis.spines[["top", "right"]].set_visible(False)
     if i == 0:
-      axis.set_title(
-        f"layer {layer} {name.replace('_', ' ').replace('mlp', 'MLP')}"
-      )
+      axis.set_title(location_name({"layer": layer, "part": name, "line": ""}))
     if j == 0:
       axis.set_ylabel(label, rotation=0, ha="right", va="center")
   patch = lambda color: plt.Rectangle((0, 0), 1, 1, color=color)
@@ -373,7 +363,7 @@ def _bars(
 
 
 def curves(
-  points: list[Point], title: str, x_label: str, trained: int | None = None
+  points: Iterable[Point], title: str, x_label: str, trained: int | None = None
 ) -> plt.Figure:
   """Draws medians of values, and the area of their range, in a panel each.
 
@@ -415,7 +405,7 @@ def curves(
   return figure
 
 
-def _by_length(points: list[Point], title: str, row: dict) -> plt.Figure:
+def _by_length(points: Iterable[Point], title: str, row: Any) -> plt.Figure:
   """Draws curves against length; some row says the unit."""
   label = f"length ({row['unit']}; dotted: longest trained)"
   return curves(points, title, label, row["train_length"])
@@ -438,23 +428,15 @@ def by_length(data: FigureData) -> Named:
 
 
 def draw_comparison(
-  models: dict[str, list[dict]], path: pathlib.Path | str, title: str
+  models: dict[str, list[dict]], path: pathlib.Path, title: str
 ) -> pathlib.Path:
   """Draws the probes of several models against length: their rows by name,
   without those of single heads; returns the path."""
-  rows = titled(models).to_dict("records")
-  points = [
-    # A title "PROBE, LOCATION" takes two lines.
-    Point(
-      row["title"].replace(", ", ",\n", 1),
-      row["model"],
-      "",
-      row["length"],
-      row["value"],
-    )
-    for row in rows
-  ]
-  return save(_by_length(points, title, rows[0]), path)
+  rows = titled(models)
+  # A title "PROBE, LOCATION" takes two lines.
+  panel = rows.title.str.replace(", ", ",\n", n=1)
+  points = rows.assign(panel=panel, name=rows.model, curve="", x=rows.length)
+  return save(_by_length(points, title, rows.iloc[0]), path)
 
 
 def by_step(data: FigureData) -> Named:

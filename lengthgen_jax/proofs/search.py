@@ -384,11 +384,8 @@ class Search:
 
 def padded(operands: list[list[int]], num_cells: int) -> Input:
   """Returns the input of the operands of a grid with so many cells in a row."""
-  lengths = [num_cells, len(operands[1])]
-  items = np.zeros((len(operands), max(map(len, operands))), int)
-  for row, operand in zip(items, operands, strict=True):
-    row[: len(operand)] = operand
-  return Input(items, lengths)
+  items = np.array([*itertools.zip_longest(*operands, fillvalue=0)]).T
+  return Input(items, [num_cells, len(operands[1])])
 
 
 def walk(transducer, columns, tokens, count, rng):

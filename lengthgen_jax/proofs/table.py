@@ -85,13 +85,14 @@ def table(task: Task) -> dict[str, Any] | None:
 def grid_of(task: GridTask) -> dict[str, Any]:
   """Returns what only the table of a grid has, and its machines."""
   tables = task.row_machine
+  accepting = tables.accepting.tolist()
   return {
     "layout": "grid",
     "ahead": task.ahead,
     "operand": task.operand_in,
     "symbols": tables.symbols.tolist(),
     "machines": [
-      reachable(driver, start, next_states, cells, tables.accepting)
+      reachable(driver, start, next_states, cells, accepting)
       for driver, start, next_states, cells in zip(
         task.drivers,
         tables.start.tolist(),
@@ -114,7 +115,7 @@ def reachable(driver, start, next_states, cells, accepting) -> dict[str, Any]:
     "short": driver,
     "next": [[number[x] for x in next_states[state]] for state in states],
     "outputs": [cells[state] for state in states],
-    "accepting": accepting[states].tolist(),
+    "accepting": [accepting[state] for state in states],
   }
 
 
@@ -182,19 +183,14 @@ def values_of(data, layout, items, num_columns) -> dict[tuple, int]:
 def machine(task, symbols, short) -> dict[str, Any]:
   """Returns the machine of a task, of those states that can be reached; `short`
   is the digit of its short operand, None if it has none."""
-  count = len(symbols)
+  count, next_states, outputs = len(symbols), {}, {}
   columns = [np.array(column) for column in zip(*symbols, strict=True)]
   if short is not None:
     columns.insert(1, np.full(count, short))
-  states, rows = [task.initial_state], []
-  for state in states:  # grows while it is read
-    next_states, outputs = task.step(np.full(count, state), tuple(columns))
-    row = np.broadcast_to(next_states, count).tolist()
-    states += [x for x in dict.fromkeys(row) if x not in states]
-    rows.append((row, np.broadcast_to(outputs, count).tolist()))
-  return {
-    "short": short,
-    "next": [[states.index(x) for x in row] for row, _ in rows],
-    "outputs": [outputs for _, outputs in rows],
-    "accepting": [True] * len(states),
-  }
+  for state in task.states:
+    step = task.step(np.full(count, state), tuple(columns))
+    next_states[state], outputs[state] = (
+      np.broadcast_to(x, count).tolist() for x in step
+    )
+  accepting = dict.fromkeys(task.states, True)
+  return reachable(short, task.initial_state, next_states, outputs, accepting)

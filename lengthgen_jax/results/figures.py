@@ -100,9 +100,8 @@ def _draw_curve(
   axis: plt.Axes, places: list[int], curve: pd.DataFrame, style: dict[str, Any]
 ) -> None:
   if (curve.seeds < 3).all():
-    for seed in range(curve.seeds.max()):
-      values = [v[seed] if seed < len(v) else np.nan for v in curve["values"]]
-      axis.plot(places, 100 * np.array(values), **style)
+    by_seed = pd.DataFrame(curve["values"].tolist())  # NaN where one is missing
+    axis.plot(places, 100 * by_seed, **style)
     return
   axis.plot(places, 100 * curve["median"], **style)
   worst = curve.lower_bound.fillna(curve.worst).astype(float)

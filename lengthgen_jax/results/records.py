@@ -4,7 +4,6 @@ A row is a dict with the fields of `Row`. Of several hosts the first one alone
 writes files.
 """
 
-import contextlib
 import json
 import os
 import pathlib
@@ -125,12 +124,9 @@ def read(path: str | pathlib.Path) -> list[dict]:
       path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     )
   for i, line in enumerate(lines, 1):
-    row = None
-    with contextlib.suppress(json.JSONDecodeError):
-      row = json.loads(line)
-    if isinstance(row, dict):
-      rows.append(row)
-    else:
+    try:
+      rows.append({} | json.loads(line))
+    except (json.JSONDecodeError, TypeError):
       message = f"{path}: line {i} is damaged: repair it or remove it"
       check(i == len(lines), message)
   return rows

@@ -53,24 +53,18 @@ def frame(rows: list[dict], metrics: Sequence[str]) -> pd.DataFrame:
     for row in rows
     if row["metric"] == "certified"
   }
-  needed = dict.fromkeys((*CONDITIONS, "seed", "seeds_asked", "stress"))
-  table = pd.DataFrame(
-    [
-      needed
-      | row
-      | {"is_proved": certificates.get(records.parameters(row), False)}
-      for row in rows
-      if row["metric"] in metrics and row["value"] is not None
-    ],
-    dtype=object,
-  )
-  if table.empty:
-    return table
-  conditions = [*CONDITIONS]
-  table[conditions] = table[conditions].where(table[conditions].notna(), "")
-  has_own_step = (table.checkpoint == "best") | (table.stage == "finetune")
-  table["step"] = table.step.where(~has_own_step, "")
-  return table
+  table = []
+  for row in rows:
+    if row["metric"] in metrics and row["value"] is not None:
+      has_own_step = row["checkpoint"] == "best" or row["stage"] == "finetune"
+      table.append(
+        {"stress": None}
+        | row
+        | {name: "" for name in CONDITIONS if row.get(name) is None}
+        | ({"step": ""} if has_own_step else {})
+        | {"is_proved": certificates.get(records.parameters(row), False)}
+      )
+  return pd.DataFrame(table, dtype=object)
 
 
 def cells(
@@ -114,11 +108,10 @@ def cells(
   table["value"] = table.value.astype(float)
   table["curve"] = table.groupby(conditions, sort=False).ngroup()
   searched = table.metric == "frontier"
-  if searched.any():
-    table["bound"] = table.bound.where(searched, 0).astype(float)
-    greatest = table.groupby("curve").bound.transform("max")
-    table = table[~searched | (table.bound == greatest)].copy()
-    table["length"] = table.length.mask(table.metric == "frontier", FRONTIER)
+  table["bound"] = table.bound.where(searched, 0).astype(float)
+  table["length"] = table.length.mask(searched, FRONTIER)
+  greatest = table.groupby("curve").bound.transform("max")
+  table = table[~searched | (table.bound == greatest)]
   cell = ["curve", *by]
   if dependent:
     values = table[list(dependent)].apply(tuple, axis=1)
@@ -135,15 +128,14 @@ def cells(
   values = table.sort_values("seed", kind="stable").groupby(cell).value
   statistics = by_value.groupby(cell).agg(
     median=("value", "median"),
+    worst=("value", "first"),
     best=("value", "last"),
+    lower_bound=("lower_bound", "first"),
     n=("n", "min"),
     seeds=("seed", "nunique"),
     bits=("bits", "first"),
-    **({"bound": ("bound", "max")} if searched.any() else {}),
+    bound=("bound", "max"),
   )
-  worst = by_value.drop_duplicates(cell).set_index(cell)
-  statistics["worst"] = worst.value
-  statistics["lower_bound"] = worst.lower_bound
   statistics["values"] = values.agg(list)
   statistics["median"] = statistics["median"].where(statistics.seeds != 2)
   curves = measured.drop_duplicates("curve").set_index("curve")

@@ -42,16 +42,11 @@ def values_text(
 def cell_text(cell: Any, worst: str = "worst ") -> str:
   """Returns a cell as text, with its lower bound, if it has one.
 
-  Of the frontier "≥" says that nothing failed as far as was looked, and "∀"
-  that every seed is proved right. " of k" follows where only k of the curve's
-  seeds were measured.
+  Of the frontier "≥" says that nothing failed as far as was looked. " of k"
+  follows where only k of the curve's seeds were measured.
   """
   if cell.length == FRONTIER:
-    if cell.proved == cell.in_curve:
-      return "∀"
-    is_open = all(x == cell.bound for x in cell.values) or (
-      cell.seeds > 2 and cell.median == cell.bound
-    )
+    is_open = cell.bound == (cell.median if cell.seeds > 2 else cell.worst)
     text = "≥ " * is_open + values_text(cell, "{:g}".format, worst)
   else:
     text = values_text(cell, worst=worst)
@@ -77,15 +72,15 @@ def wide(
   to_text: Callable[[Any], str] = cell_text,
 ) -> pd.DataFrame:
   """Returns a frame of text with a row for each curve of `cells` and a column
-  for each length, and the frontier, if it was searched; before them are the
-  columns in `names`, {column of `cells`: heading}."""
+  for each length, and the frontier, if it was searched ("∀" where every seed is
+  proved right); before them are the columns in `names`, {column of `cells`:
+  heading}."""
   texts = [to_text(cell) for cell in cells.itertuples()]
   lengths = cells.assign(text=texts).pivot(
     index="curve", columns="length", values="text"
   )
   curves = cells.drop_duplicates("curve").set_index("curve").loc[lengths.index]
   columns = {heading: curves[name] for name, heading in names.items()}
-  lengths = lengths[sorted(lengths)]
   lengths.columns = [
     "frontier" if x == FRONTIER else f"{x:.0f}" for x in lengths
   ]
@@ -98,25 +93,20 @@ def wide(
 def with_seeds(cells: pd.DataFrame) -> pd.DataFrame:
   """Returns cells with the columns `seeds_proved`, like "3 of 5 ∀ 2 of 3", and
   `samples`, like "1000 (200 at 60)" where one length has other than most."""
-  texts, counts = [], {}
-  for cell in cells.itertuples():
-    texts.append(cell.asked + proof(cell))
-    if cell.length != FRONTIER:
-      counts.setdefault(cell.curve, {})[f"{cell.length:.0f}"] = cell.n
   samples = {}
-  for curve, n_by_length in counts.items():
-    usual = statistics.mode(n_by_length.values())  # the first of several
-    others = [f"{n} at {x}" for x, n in n_by_length.items() if n != usual]
-    samples[curve] = f"{usual}" + (f" ({', '.join(others)})" if others else "")
-  samples = cells.curve.map(samples)
-  return cells.assign(seeds_proved=texts, samples=samples)
+  for curve, part in cells[cells.length != FRONTIER].groupby("curve"):
+    usual = statistics.mode(part.n)  # the first of several
+    others = part[part.n != usual].itertuples()
+    text = ", ".join(f"{x.n} at {x.length:.0f}" for x in others)
+    samples[curve] = f"{usual}" + (f" ({text})" if text else "")
+  proved = [cell.asked + proof(cell) for cell in cells.itertuples()]
+  return cells.assign(seeds_proved=proved, samples=cells.curve.map(samples))
 
 
 def in_order(cells: pd.DataFrame) -> pd.DataFrame:
   by = ["task", "method", "stage", "test_set", "width", "run", "step"]
   order = cells.sort_values(by, key=lambda x: x.astype(str), kind="stable")
-  numbers = {old: new for new, old in enumerate(order.curve.unique())}
-  return order.assign(curve=order.curve.map(numbers))
+  return order.assign(curve=pd.factorize(order.curve)[0])
 
 
 def cells_of_task(
