@@ -1,8 +1,8 @@
 """Presets of reversing a list with task hints: HINT[,OPTION...].
 
-HINT     none, copy, or shifted (the list reversed, each item replaced by the
-         next greater one); gradient steps alternate between the task and the
-         hint
+HINT     none, copy, or shifted (the list reversed, each value plus 1, the
+         greatest becoming 1); gradient steps alternate between the task and
+         the hint
 OPTION   longer  the hint's lists have up to 60 items, those to reverse up to 20
 
 Rotary positions and an auxiliary task at longer lengths are those of

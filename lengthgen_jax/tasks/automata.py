@@ -132,8 +132,8 @@ class Reverse(Copy):
 
 
 class ShiftedReverse(Reverse):
-  """Asks for the items from the last to the first, each replaced by the next
-  one (V by 1): a hint of `Reverse` that looks at the same places.
+  """Asks for the items from the last to the first, each value plus 1 (V becomes
+  1): a hint of `Reverse` that reads the same items in the same order.
 
   `5 3 8 3` -> `4 9 4 6`; `2 1` -> `2 3`.
   """
