@@ -66,8 +66,9 @@ def write_run(
 
 def read_run(path: pathlib.Path) -> ArchivedRun:
   """Returns the run in a file; UsageError if this version cannot read it."""
+  lines = records.read(path)
   try:
-    header, *groups = records.read(path)
+    header, *groups = lines
     name, data = header["run"], header["config"].get("data", {})
     rows = [
       group["shared"] | dict(zip(group["columns"], values, strict=True))
