@@ -1,12 +1,16 @@
 """Presets of reversing a list with task hints: HINT[,OPTION...].
 
-HINT     none, copy, or shifted (the list reversed, each value plus 1, the
-         greatest becoming 1); gradient steps alternate between the task and
-         the hint
+HINT     none, copy, shifted (the list reversed, each value plus 1, the
+         greatest becoming 1), or restricted (with `longer`: one token of a
+         list of 21 to 60 items and its output, of which as many tokens are
+         kept as 20 items and their output have); gradient steps alternate
+         between the task and the hint
 OPTION   longer  the hint's lists have up to 60 items, those to reverse up to 20
 
 Rotary positions and an auxiliary task at longer lengths are those of
-"Extrapolation by Association" (arXiv 2506.09251); tasks and sizes are ours.
+"Extrapolation by Association" (arXiv 2506.09251), random restrictions those of
+"Length Generalization via Auxiliary Tasks" (Awasthi, Gupta and Kumar, NeurIPS
+2025); tasks and sizes are ours.
 
   lengthgen --config=configs/reversing.py:shifted,longer --workdir=W
 """
@@ -15,7 +19,12 @@ from lengthgen_jax.config import load_presets
 
 sorting = load_presets("sorting.py")
 
-HINTS = {"none": (), "copy": ("copy",), "shifted": ("shifted",)}
+HINTS = {
+  "none": (),
+  "copy": ("copy",),
+  "shifted": ("shifted",),
+  "restricted": ("restricted",),
+}
 SHARED = {
   "data.train_length": 20,
   "positions.kind": "rope",

@@ -1,7 +1,10 @@
 """Presets of sorting with task hints: HINT[,OPTION...].
 
-HINT     none, successor, count, fill, predecessor, minimum, or all (successor,
-         count and fill); gradient steps alternate between sorting and the hint
+HINT     none, successor, count, fill, predecessor, minimum, all (successor,
+         count and fill), or restricted (with `longer`: one token of a list of
+         21 to 60 items and its output, of which as many tokens are kept as 20
+         items and their output have); gradient steps alternate between sorting
+         and the hint
 OPTION   tempered  attention scores times a·log(n+1), where n is the number of
                    items and each layer learns its own factor a
          repeats   60 % of the examples draw from k distinct values, for random
@@ -37,6 +40,7 @@ HINTS: dict[str, tuple[str, ...]] = {
   "predecessor": ("predecessor",),
   "minimum": ("minimum",),
   "all": ("successor", "count", "fill"),
+  "restricted": ("restricted",),
 }
 SEGMENTS = {"positions.segments": True}
 ENTMAX = {"attention.normalizer": "entmax"}

@@ -72,8 +72,12 @@ class Experiment:
 
   @property
   def output_heads(self) -> tuple[str, ...]:
-    """The names of the output heads, which are those of their tasks."""
-    return tuple(data_set.task.name for data_set in self.data)
+    """The names of the output heads, one for each data set."""
+    return tuple(data_set.name for data_set in self.data)
+
+  def output_layer(self, head: str) -> str:
+    """Returns the name of the output layer that a head has in the model."""
+    return self.data[self.output_heads.index(head)].task.name
 
   @property
   def num_widths(self) -> int:
@@ -326,7 +330,7 @@ class Experiment:
       {"params": params},
       inputs,
       biases,
-      head,
+      self.output_layer(head),
       source=source,
       counts=counts,
       noise=noise,
@@ -357,9 +361,6 @@ class Experiment:
   def idle_params(self, step_spec: dataset.StepSpec) -> set[str]:
     """Returns the names of the modules that a step does not train: the output
     layers of other heads."""
-    trained = {share.head for share in step_spec}
-    return {
-      f"logits_dense_{head}"
-      for head in self.output_heads
-      if head not in trained
-    }
+    trained = {self.output_layer(share.head) for share in step_spec}
+    layers = {self.output_layer(head) for head in self.output_heads}
+    return {f"logits_dense_{layer}" for layer in layers - trained}

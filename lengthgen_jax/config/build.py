@@ -24,6 +24,7 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.models.transformer import Transformer
 from lengthgen_jax.tasks import HINTS, TASKS, dataset
+from lengthgen_jax.tasks.dataset import RESTRICTED
 from lengthgen_jax.tasks.task import Task, Width
 
 
@@ -31,22 +32,10 @@ def build(config: ConfigDict) -> Experiment:
   """Returns the experiment that a config describes; UsageError if a field is
   not valid, or fields do not fit each other."""
   check_fields(config)
-  data, train = config.data, config.train
   tasks = _tasks(config)
   _check_fit(config, tasks[0])
-  heads = tuple(task.name for task in tasks)
-  lengths = _lengths(data, tasks[0])
-  hint_lengths = _hint_lengths(config, tasks[0])
-  lengths_of = dict.fromkeys(heads, hint_lengths) | {heads[0]: lengths}
-  widths = _widths(data, tasks[0], lengths)
-  natural = data.width == "natural" and bool(widths) and tasks[0].axes == 1
-  sizes = dataset.split(data.size, [1.0] * len(tasks))
-  check(
-    data.size == 0 or min(sizes) >= train.batch_size,
-    f"data.size={data.size} among {len(sizes)} tasks leaves {min(sizes)}"
-    f" examples each, fewer than train.batch_size={train.batch_size}; choose at"
-    f" least {train.batch_size * len(sizes)}, or 0 for an endless stream",
-  )
+  data_sets, train = _data_sets(config, tasks), config.train
+  main, lengths_of = data_sets[0], {x.name: x.lengths for x in data_sets}
   for name in ("batch_size", "validation_samples"):
     for head, drawn in lengths_of.items():
       check(
@@ -55,23 +44,11 @@ def build(config: ConfigDict) -> Experiment:
         f" bucket of {drawn.buckets}; choose more, or fewer data.buckets, in"
         " each of which lengths occur",
       )
-  per_width = -(-train.validation_samples // max(len(widths), 1))
-  kind = config.model.kind
+  per_width = -(-train.validation_samples // max(len(main.widths), 1))
+  layers = tuple(dict.fromkeys(task.name for task in tasks))
   experiment = Experiment(
-    data=tuple(
-      dataset.Dataset(
-        task,
-        kind,
-        lengths_of[task.name],
-        widths,
-        natural,
-        data.numbers,
-        size,
-        data.seed,
-      )
-      for task, size in zip(tasks, sizes, strict=True)
-    ),
-    model=Transformer(_model_config(config, tasks), kind, heads),
+    data=data_sets,
+    model=Transformer(_model_config(config, tasks), main.kind, layers),
     bias=_bias_config(config),
     step_specs=dataset.step_specs(
       lengths_of,
@@ -83,8 +60,8 @@ def build(config: ConfigDict) -> Experiment:
       dataset.Share(head, 1.0, dataset.bucket_parts(drawn, per_width))
       for head, drawn in lengths_of.items()
     ),
-    train_length=data.train_length,
-    fixed_width=widths[0] if data.width == "fixed" else None,
+    train_length=config.data.train_length,
+    fixed_width=main.widths[0] if config.data.width == "fixed" else None,
   )
   list(input_widths(config, experiment))
   for test_set in config.eval.test_sets:
@@ -159,14 +136,19 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
 
 
 def _tasks(config: ConfigDict) -> list[Task]:
-  """Returns the main task and those of its hints that config.hints names."""
-  hints = HINTS.get(config.task, {})
+  """Returns the main task and those of the hints in config.hints; of random
+  restrictions this is the main task again."""
+  hints = HINTS.get(config.task, {}) | {RESTRICTED: TASKS[config.task]}
   for hint in config.hints:
-    choices = ", ".join(hints) or "no hints"
-    check(hint in hints, f"hints={hint!r}: {config.task} has {choices}")
+    check_choice("hints", hint, hints)
   classes = [TASKS[config.task], *(hints[hint] for hint in config.hints)]
   tasks = [task_class(**config[task_class.section]) for task_class in classes]
-  names = [task.name for task in tasks]
+  if RESTRICTED in config.hints:
+    _check_restriction(config, tasks[0])
+  names = [
+    hint if hint == RESTRICTED else task.name
+    for hint, task in zip(("", *config.hints), tasks, strict=True)
+  ]
   check(
     len(set(names)) == len(names),
     f"hints={config.hints}: of the tasks {', '.join(names)}, some would share"
@@ -302,6 +284,76 @@ def _hint_lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
     section.train_length = longest
     section.buckets += (longest,) if section.buckets else ()
   return _lengths(section, task)
+
+
+def _data_sets(
+  config: ConfigDict, tasks: list[Task]
+) -> tuple[dataset.Dataset, ...]:
+  """Returns the data sets of the main task and of the hints, whose examples may
+  be longer; random restrictions are of those that are."""
+  data, main, kind = config.data, tasks[0], config.model.kind
+  lengths, hint_lengths = _lengths(data, main), _hint_lengths(config, main)
+  sizes = dataset.split(data.size, [1.0] * len(tasks))
+  check(
+    data.size == 0 or min(sizes) >= config.train.batch_size,
+    f"data.size={data.size} among {len(sizes)} tasks leaves {min(sizes)}"
+    " examples each, fewer than"
+    f" train.batch_size={config.train.batch_size}; choose at least"
+    f" {config.train.batch_size * len(sizes)}, or 0 for an endless stream",
+  )
+  data_sets = []
+  for hint, task, size in zip(("", *config.hints), tasks, sizes, strict=True):
+    own_lengths = hint_lengths if hint else lengths
+    num_kept = 0
+    if hint == RESTRICTED:
+      longest, bound = hint_lengths.longest, lengths.longest
+      own_lengths = dataset.Lengths(
+        bound + 1, longest, longest, 1.0, (longest,)
+      )
+      num_kept = main.prompt_size(bound) + main.output_size(bound)
+    widths = _widths(data, main, own_lengths)
+    natural = data.width == "natural" and bool(widths) and main.axes == 1
+    data_sets.append(
+      dataset.Dataset(
+        task,
+        kind,
+        own_lengths,
+        widths,
+        natural,
+        data.numbers,
+        size,
+        data.seed,
+        num_kept,
+      )
+    )
+  return tuple(data_sets)
+
+
+def _check_restriction(config: ConfigDict, task: Task) -> None:
+  """Raises UsageError if examples of the task cannot be restricted."""
+  named = f"hints={RESTRICTED!r}"
+  having = [x for x in TASKS if TASKS[x].needed is not Task.needed]
+  check(
+    config.task in having,
+    f"{named}: {config.task} does not say what an output depends on; it is for"
+    f" {', '.join(having)}",
+  )
+  check(
+    config.model.kind == "decoder_only",
+    f"{named} is for model.kind='decoder_only'",
+  )
+  check(
+    config.mixing.hint_length > 0,
+    f"{named}: set mixing.hint_length, the length of the longest example that"
+    " is restricted",
+  )
+  kinds = [kind for kind in POSITIONS if not POSITIONS[kind].additive]
+  check(
+    config.positions.kind in kinds,
+    f"{named} keeps the places of a longer example, which"
+    f" positions.kind={config.positions.kind!r} does not see; choose one of"
+    f" {', '.join(kinds)}",
+  )
 
 
 def _widths(section: ConfigDict, task: Task, lengths: dataset.Lengths) -> tuple:

@@ -120,6 +120,14 @@ class Copy(SequenceTask):
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
     return state, symbols[0]
 
+  def needed(
+    self, inputs: jax.Array, delimiter: Array, row: Array, target: Array
+  ) -> jax.Array:
+    place = row - delimiter
+    if self.anchor == "right":
+      place = delimiter - 1 - place
+    return jnp.arange(inputs.shape[0]) == place
+
 
 class Reverse(Copy):
   """Asks for the items from the last to the first.

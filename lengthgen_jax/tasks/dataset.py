@@ -19,7 +19,7 @@ from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
-from lengthgen_jax.tasks.packing import Batch, map_examples, pack
+from lengthgen_jax.tasks.packing import Batch, map_examples, pack, restrict
 from lengthgen_jax.tasks.task import (
   Example,
   Ids,
@@ -33,6 +33,7 @@ from lengthgen_jax.tasks.task import (
 PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
 POPULATION = 1 << PERMUTATION_BITS  # values that "permutation" orders
 NUM_TRAIN = POPULATION * 7 // 8  # the papers' 7:1 split
+RESTRICTED = "restricted"  # the hint of random restrictions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Part(NamedTuple):
 class Share(NamedTuple):
   """The examples of one head in a gradient step or a validation."""
 
-  head: str  # the output head's name, which is that of its task
+  head: str  # the output head's name, `Dataset.name`
   weight: float  # the factor on their mean loss; those of a step add up to 1
   parts: tuple[Part, ...]  # one of each bucket
 
@@ -232,10 +233,18 @@ class Dataset:
   numbers: str
   size: int  # the number of training examples, 0 for an endless stream
   seed: int
+  # the number of inputs of a random restriction; 0: examples are whole
+  num_kept: int = 0
   # In finetuning, (seed of the training, input text): a `share` of its batches
   # is drawn from these.
   counterexamples: tuple[tuple[int, str], ...] = ()
   share: float = 0.0
+
+  @property
+  def name(self) -> str:
+    """The name of the output head: that of the task, unless examples are
+    restricted; both then have the output layer of the task."""
+    return f"{self.task.name}_{RESTRICTED}" if self.num_kept else self.task.name
 
   def bound(self, bucket: int) -> Width:
     """Returns the `bound` of the Size of a bucket's examples; it is static."""
@@ -262,7 +271,7 @@ class Dataset:
     number; `stream` is "examples" in training, or "held_out".
     """
     task, bound = self.task, self.bound(bucket)
-    root_key = rng.stream(self.seed, f"{stream}/{task.name}/{bucket}")
+    root_key = rng.stream(self.seed, f"{stream}/{self.name}/{bucket}")
     width = self._width(width_index)
 
     def make_example(index: jax.Array) -> Example:
@@ -287,7 +296,15 @@ class Dataset:
         lengths = self.lengths.draw(numbers, bucket)
       return task.example(draw, Size(lengths, width, bound))
 
-    return pack(self.kind, task, make_example, index_B)
+    batch = pack(self.kind, task, make_example, index_B)
+    if not self.num_kept:
+      return batch
+    # The numbers of an example depend on its index alone, like the example.
+    stream = f"{stream}/{self.name}/{bucket}/restricted"
+    noise = rng.Noise(rng.stream(self.seed, stream), index_B)
+    shape = (1 + batch.inputs.shape[1],)
+    numbers = noise.draw(lambda key: jax.random.uniform(key, shape))
+    return restrict(task, batch, self.num_kept, numbers)
 
   def sample(
     self,

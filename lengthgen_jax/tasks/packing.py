@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from lengthgen_jax import sections
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
-from lengthgen_jax.tasks.task import Example, Task, Tokens, join
+from lengthgen_jax.tasks.task import Example, Task, Tokens, join, uniform_int
 
 KINDS = get_args(sections.Kind)
 # The fields of a batch that say where tokens stand.
@@ -53,6 +53,59 @@ def pack(
         coordinates = jax.tree.map(lambda x: x[:1], coordinates)
       fields[name] = coordinates._replace(index=index)
   return Batch(**fields)
+
+
+def restrict(
+  task: Task, batch: Batch, num_kept: int, numbers: jax.Array
+) -> Batch:
+  """Returns a random restriction of each example of a decoder-only batch of a
+  ragged task: `num_kept` of its inputs, at the places that they have in it.
+
+  One output, drawn at random, is scored. Kept are its row, the delimiter, what
+  the output depends on (`Task.needed`) and other inputs before the row; where
+  these are fewer, PAD follows. If the first three are more than `num_kept`,
+  nothing is scored. `numbers` [B, 1 + T] are uniform in [0, 1). (Awasthi, Gupta
+  and Kumar, NeurIPS 2025.)
+  """
+  index = jnp.arange(batch.inputs.shape[1])
+
+  def choose(inputs, target, weight, delimiter, numbers):
+    row = delimiter + uniform_int(numbers[0], weight.sum().astype(jnp.int32))
+    needed = task.needed(inputs, delimiter, row, target[row])
+    needed = (index <= row) & (needed | (index == delimiter) | (index == row))
+    order = jnp.where(index <= row, numbers[1:] - needed, 1.0 + index)
+    _, first = jax.lax.top_k(-order, num_kept)
+    kept = -jax.lax.top_k(-first, num_kept)[0]
+    return kept, (kept == row) & (needed.sum() <= num_kept), kept <= row
+
+  kept, is_scored, inside = jax.vmap(choose)(
+    batch.inputs, batch.target, batch.weight, batch.prompt_length, numbers
+  )
+  at_kept = jax.vmap(lambda x, kept: x[kept])
+
+  def restricted(coordinates: Coordinates) -> Coordinates:
+    fields = {
+      name: at_kept(x, kept)
+      for name, x in coordinates._asdict().items()
+      if x is not None and name not in ("index", "size")
+    }
+    return coordinates._replace(**fields)
+
+  def ordered(coordinates: Coordinates) -> Coordinates:
+    coordinates = restricted(coordinates)
+    segment = jnp.where(inside, coordinates.segment, PAD)
+    return coordinates._replace(segment=segment, index=jnp.arange(num_kept))
+
+  return batch._replace(
+    inputs=jnp.where(inside, at_kept(batch.inputs, kept), task.pad),
+    target=at_kept(batch.target, kept),
+    weight=is_scored.astype(jnp.float32),
+    rows=ordered(batch.rows),
+    keys=ordered(batch.keys),
+    places=restricted(batch.places)._replace(index=kept),
+    prompt_length=jnp.sum(kept < batch.prompt_length[:, None], axis=1),
+    first_scored=jnp.argmax(is_scored, axis=1),
+  )
 
 
 def map_examples(

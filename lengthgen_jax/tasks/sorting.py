@@ -188,6 +188,12 @@ class Sort(ItemTask):
     output = 1 + jnp.sum(cumulative_counts <= index[:, None], axis=1)
     return self.make_example(items, length, output, length)
 
+  def needed(
+    self, inputs: jax.Array, delimiter: Array, row: Array, target: Array
+  ) -> jax.Array:
+    # Copies of the last output show whether there is one more of it to write.
+    return (inputs == inputs[row]) | (inputs == target)
+
   def variants(self, test_set: str, section: Any, length: int) -> Variants:
     # Those that fit the length and the alphabet.
     if test_set.endswith("multiplicity"):

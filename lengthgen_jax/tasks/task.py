@@ -243,6 +243,17 @@ class Task(abc.ABC):
     segment stands; None if it is no digit or item."""
     return segment, left if self.anchor == "left" else right
 
+  def needed(
+    self, inputs: jax.Array, delimiter: Array, row: Array, target: Array
+  ) -> jax.Array:
+    """Returns which inputs [T] of a decoder-only model decide that a row must
+    say `target`, besides the row's own input and the delimiter, whose index is
+    given.
+
+    Tasks that have it have the hint of random restrictions.
+    """
+    raise NotImplementedError
+
   # Sizes.
 
   def num_items(self, bound: Width) -> int:
