@@ -60,10 +60,8 @@ class Mean:
 
   def __add__(self, other: "Mean") -> "Mean":
     by_position = self.by_position
-    if by_position is not None and other.by_position is not None:
-      size = max(len(by_position), len(other.by_position))
-      padded = lambda counts: np.pad(counts, (0, size - len(counts)))
-      by_position = padded(by_position) + padded(other.by_position)
+    if by_position is not None:
+      by_position = by_position + other.by_position
     total, count = self.total + other.total, self.count + other.count
     return dataclasses.replace(
       self, total=total, count=count, by_position=by_position

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.evaluation.trained import Model, scored
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.probes.activations import RESIDUALS, Mean, Observation
 from lengthgen_jax.tasks.packing import Batch
@@ -135,16 +135,12 @@ def _exact_match(
   """Returns the exact match of logits [B, T, V] after an intervention at a
   location, the fields of the Mean."""
   batch, count = observation.batch, observation.count
-  is_right = np.asarray(logits.argmax(-1) == batch.target)[:count]
-  is_output = np.asarray(batch.weight)[:count] > 0
-  position = is_output.cumsum(axis=1) - 1
+  is_right = scored(batch, logits.argmax(-1) == batch.target)[:count]
   return Mean(
-    int((is_right | ~is_output).all(axis=1).sum()),
+    int(is_right.all(axis=1).sum()),
     count,
-    by_position=np.bincount(
-      position[is_right & is_output], minlength=is_output.sum(axis=1).max()
-    ),
-    success=True,  # every value is 1 (right) or 0 (wrong)
+    by_position=is_right.sum(axis=0),
+    success=True,
     **location,
   )
 
