@@ -9,6 +9,7 @@ inputs are outputs. Heads that attend to nothing have no mean.
 from collections.abc import Iterator
 
 import numpy as np
+from scipy import special
 
 from lengthgen_jax.probes.activations import Mean, Observation
 
@@ -37,8 +38,7 @@ def entropy(observation: Observation) -> Iterator[Mean]:
   rows, _ = _answer_rows(observation)
   for site, layer, weights in observation.attention():
     weights = weights[:, :, rows]
-    logs = np.log(np.maximum(weights, 1e-30))
-    yield from _by_head(-(weights * logs).sum(-1), weights, site, layer)
+    yield from _by_head(special.entr(weights).sum(-1), weights, site, layer)
 
 
 def strongest_line(observation: Observation) -> Iterator[Mean]:
