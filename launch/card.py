@@ -46,9 +46,7 @@ from lengthgen_jax.papers import archive, runs
 from lengthgen_jax.papers.runs import Run
 from lengthgen_jax.pipelines.bench import matmul_flops
 from lengthgen_jax.pipelines.runs import make_run
-from lengthgen_jax.tasks.dataset import StepSpec
 from lengthgen_jax.training.loop import (
-  TrainState,
   draw_batch,
   init_state,
   loss_and_grads,
@@ -154,16 +152,11 @@ def estimate(run: Run) -> tuple[int, float]:
   trained = make_run(runs.config_of(run), pathlib.Path())
   spec, scaffold = trained.spec, of_seed(trained.scaffold, 0)
   state = jax.eval_shape(partial(init_state, spec), 0)
-
-  def take_step(step_spec: StepSpec, state: TrainState) -> Any:
-    # The step stands in for the seed, too; the FLOPs depend on neither.
-    learning = state.params, state.opt_state
-    return train_step(
-      spec, step_spec, *learning, state.step, state.step, scaffold
-    )
-
+  # The FLOPs depend neither on the seed nor on the step.
+  arguments = state.params, state.opt_state, 0, 0, scaffold
+  trace = jax.make_jaxpr(train_step, static_argnums=(0, 1))
   flops = [
-    matmul_flops(jax.make_jaxpr(partial(take_step, step_spec))(state).jaxpr)
+    matmul_flops(trace(spec, step_spec, *arguments).jaxpr)
     for step_spec in trained.experiment.step_specs
   ]
   return spec.num_steps, sum(flops) / len(flops)
