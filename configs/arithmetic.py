@@ -28,13 +28,7 @@ from typing import Any
 
 from lengthgen_jax.config import default_config, parse_preset
 
-TASKS = (
-  "successor",
-  "addition",
-  "multiply",
-  "parity",
-  "parity_classification",
-)
+TASKS = ("successor", "addition", "multiply", "parity", "parity_classification")
 
 LENGTHS = (1, 3, 6, 7, 8, 10, 20, 60)  # of tests, in and beyond training
 SHARED = {

@@ -48,7 +48,6 @@ PROTOCOL = {
 }
 BY_TASK = {
   "sort": {"sort.repeat_share": 0.0},  # no repetition data
-  "copy": {},
   "reverse": {"model.num_decoder_layers": 6},
   "mqmtar": {"model.num_decoder_layers": 4},
 }
@@ -138,7 +137,8 @@ def get_config(preset: str = "sort"):
   tasks = TASKS_OF_METHOD.get(method, TASKS)
   if task not in tasks:
     raise ValueError(f"preset {preset!r}: {method} is for {', '.join(tasks)}")
-  changes = PROTOCOL | BY_TASK[task] | {"method": method} | METHODS[method]
+  changes = PROTOCOL | BY_TASK.get(task, {})
+  changes |= {"method": method} | METHODS[method]
   if method == "best":
     changes |= BEST_BY_TASK[task]
   if "paper" in options:

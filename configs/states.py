@@ -74,10 +74,7 @@ PERMUTATIONS_ABC = {
   "retrain.train.weight_decay": 0.6,
 }
 METHODS = {"vanilla": {}, "abc": ABC}
-DECODER_ONLY = {
-  "model.kind": "decoder_only",
-  "positions.kind": "coordinates",
-}
+DECODER_ONLY = {"model.kind": "decoder_only", "positions.kind": "coordinates"}
 
 
 def get_config(preset: str = "modular"):
