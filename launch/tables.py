@@ -30,6 +30,7 @@ import datetime
 import difflib
 import functools
 import json
+import operator
 import os
 import pathlib
 import shutil
@@ -322,9 +323,7 @@ def compare(old: list[dict], new: list[dict], exact: bool) -> list[str]:
   """
   if not exact:
     old, new = records.of_metric(old, "em"), records.of_metric(new, "em")
-  condition_of = lambda row: tuple(
-    row[name] for name in ("stage", "metric", "test_set", "length")
-  )
+  condition_of = operator.itemgetter("stage", "metric", "test_set", "length")
   # Finetuning certifies a seed several times, each time at another step.
   key = lambda row: (row["seed"], exact and row["step"], condition_of(row))
   new_rows = {key(row): row for row in new}
