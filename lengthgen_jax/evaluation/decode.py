@@ -81,19 +81,12 @@ def greedy(
     sequence has ended, and predicts the next one."""
     column, token, cache, decoded, done = carry
     token = jnp.where(done, task.pad, token)
-    decoded = jax.lax.dynamic_update_slice_in_dim(
-      decoded, token[:, None], column, 1
-    )
+    decoded = decoded.at[:, column].set(token)
     done = done if stop is None else done | (token == stop)
     part = select_rows(batch, first + column + 1, 1)
     logits, cache = decode_part(part._replace(inputs=token[:, None]), cache)
-    return (
-      column + 1,
-      logits[:, 0].argmax(-1).astype(jnp.int32),
-      cache,
-      decoded,
-      done,
-    )
+    next_token = logits[:, 0].argmax(-1).astype(jnp.int32)
+    return column + 1, next_token, cache, decoded, done
 
   done = jnp.zeros((count,), bool)
   carry = (jnp.int32(0), first_token, cache, decoded, done)
@@ -191,9 +184,7 @@ def stream(
     logits, cache = decode_rows(experiment, params, part, site_inputs, cache)
     next_token = logits[:, 0].argmax(-1).astype(jnp.int32)
     next_token = jnp.where(done, experiment.task.pad, next_token)
-    decoded = jax.lax.dynamic_update_slice_in_dim(
-      decoded, next_token[:, None], row, 1
-    )
+    decoded = decoded.at[:, row].set(next_token)
     done = done if stop is None else done | (next_token == stop)
     return row + 1, next_token, cache, decoded, done, block_start, biases
 
