@@ -110,14 +110,12 @@ def collect(
     percentages.append(100 * num_counted / num_samples)
     # All samples of a condition have the same coordinates.
     first_example = lambda x: np.asarray(x[:1] if x.ndim > 1 else x)
-    example = jax.tree.map(first_example, draw(0, min(BATCH_SIZE, num_samples)))
+    example = jax.tree.map(first_example, batch)
     used_T = example.rows.segment[0] == task.target_segment
     if section.rows == "length":
-      if task.axes > 1:
-        limit = condition.length[-1]  # all rows
-      else:
-        limit = condition.length or task.units(experiment.train_length)
-      used_T &= example.rows.left[0, :, 0] < limit
+      length = condition.length or task.units(experiment.train_length)
+      # In a grid, only an end token is beyond the length of the last operand.
+      used_T &= example.rows.left[0, :, 0] < np.ravel(length)[-1]
     for site in means:
       values = totals[site] / max(num_counted, 1.0)
       keys = example.keys if site == "self" else example.source_keys
