@@ -4,7 +4,7 @@ The caller adds the conditions of the rows (`records.Conditions`): the task, the
 method, the length and so on.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import special
@@ -59,19 +59,15 @@ def free_running_rows(
   decoded to the length of the target, and end tokens and leading zeros (in a
   grid, those of the last row alone) are removed before the two are compared.
   """
-  pairs = [*zip(outputs, targets, strict=True)]
-  ended_pairs = [
-    (tokens_before_end(output, end), tokens_before_end(target, end))
-    for output, target in pairs
-  ]
-  distance = sum(edit_distance(*pair) for pair in ended_pairs)
-  length = sum(len(target) for _, target in ended_pairs)
-  rows = [value_row("edit", distance / length, len(pairs))]
+  distance = length = correct = 0
+  for output, target in zip(outputs.tolist(), targets.tolist(), strict=True):
+    ended_target = tokens_before_end(target, end)
+    distance += edit_distance(tokens_before_end(output, end), ended_target)
+    length += len(ended_target)
+    correct += _digits(output, end) == _digits(target, end)
+  rows = [value_row("edit", distance / length, len(targets))]
   if end is not None:
-    correct = sum(
-      _digits(output, end) == _digits(target, end) for output, target in pairs
-    )
-    rows.append(success_row("em_end_blind", correct, len(pairs)))
+    rows.append(success_row("em_end_blind", correct, len(targets)))
   return rows
 
 
@@ -158,10 +154,10 @@ def longest_before_failure(
   return success
 
 
-def _digits(tokens: Iterable[int], end: int) -> list[int]:
+def _digits(tokens: list[int], end: int | None) -> list[int]:
   """Returns a number's digits, the least significant first, without end tokens
   and leading zeros."""
-  return np.trim_zeros([int(t) for t in tokens if t != end], "b")
+  return np.trim_zeros([token for token in tokens if token != end], "b")
 
 
 # Result rows.
@@ -219,8 +215,7 @@ def lower_bound(correct: int, n: int) -> float:
   return float(special.betaincinv(correct, n - correct + 1, 1.0 - 0.95))
 
 
-def tokens_before_end(tokens: Iterable[int], end: int | None) -> list[int]:
-  tokens = list(map(int, tokens))
+def tokens_before_end(tokens: list[int], end: int | None) -> list[int]:
   return tokens[: tokens.index(end)] if end in tokens else tokens
 
 
