@@ -1,6 +1,7 @@
 """This module decodes greedily with a cache of keys and values, for models of
 both families; trained.py compiles it."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -168,10 +169,10 @@ def stream(
   )
   length = min(BLOCK, size)
 
-  def decode_row(carry: tuple) -> tuple:
+  def decode_row(block_start: jax.Array, biases: dict, carry: tuple) -> tuple:
     """Decodes the output of one row; `biases` are those of all rows of the
     block from `block_start` on."""
-    row, token, cache, decoded, done, block_start, biases = carry
+    row, token, cache, decoded, done = carry
     of_row = lambda x: jax.lax.dynamic_slice_in_dim(x, row - block_start, 1, 3)
     part = select_rows(batch, row, 1)
     # The index is the slot of the cache in which the row's key is stored.
@@ -186,7 +187,7 @@ def stream(
     next_token = jnp.where(done, experiment.task.pad, next_token)
     decoded = decoded.at[:, row].set(next_token)
     done = done if stop is None else done | (next_token == stop)
-    return row + 1, next_token, cache, decoded, done, block_start, biases
+    return row + 1, next_token, cache, decoded, done
 
   def decode_block(carry: tuple) -> tuple:
     """Decodes up to BLOCK rows, fewer if all outputs are decoded."""
@@ -202,11 +203,11 @@ def stream(
       "cross": biases["cross"].replace(index=tokens),
     }
     in_block = lambda state: (state[0] < start + length) & unfinished(state)
-    carry = (*carry, start, biases)
-    return jax.lax.while_loop(in_block, decode_row, carry)[:5]
+    decode_next = partial(decode_row, start, biases)
+    return jax.lax.while_loop(in_block, decode_next, carry)
 
   def unfinished(carry: tuple) -> jax.Array:
-    row, _, _, _, done, *_ = carry
+    row, _, _, _, done = carry
     return (row < num_outputs) & ~jnp.all(done)
 
   decoded = jnp.full((count, size), experiment.task.pad, jnp.int32)
