@@ -32,19 +32,15 @@ from lengthgen_jax.config import default_config, load_presets, parse_preset
 sorting = load_presets("sorting.py")
 
 TASKS = ("sort", "copy", "reverse", "mqmtar")
-PROTOCOL = {
+PROTOCOL = sorting.DECODER_ONLY | {
   "data.train_length": 64,
   "data.shortest": 32,
-  "model.kind": "decoder_only",
-  "model.num_encoder_layers": 0,
-  "model.num_heads": 4,
-  "model.activation": "gelu",
   "train.steps": 8000,
-  "train.batch_size": 32,
-  "train.warmup_steps": 500,
+  "train.learning_rate": 1e-3,
   "train.chunk": 500,
   "eval.lengths": (64, 128, 256, 512),
   "eval.samples": (1000, 300, 300, 300),
+  "eval.free_running": False,
 }
 BY_TASK = {
   "sort": {"sort.repeat_share": 0.0},  # no repetition data

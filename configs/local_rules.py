@@ -22,14 +22,16 @@ from typing import Any
 
 from lengthgen_jax.config import default_config, parse_preset
 
-SHARED: dict[str, Any] = {
+MUON = {
+  "train.optimizer": "muon",
+  "train.learning_rate": 0.02,
+  "train.adam_learning_rate": 3e-3,
+}
+SHARED: dict[str, Any] = MUON | {
   "data.train_length": 6,
   "model.num_encoder_layers": 0,
   "positions.kind": "coordinates",
   "train.batch_size": 64,
-  "train.optimizer": "muon",
-  "train.learning_rate": 0.02,
-  "train.adam_learning_rate": 3e-3,
   "train.steps": 3000,
   "train.validation_samples": 128,
   "train.target_exact_match": 0.985,

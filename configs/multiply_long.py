@@ -35,13 +35,9 @@ SHARED = {
   "eval.lengths": (4, 6, 10, 20, 40, 100),
   "eval.samples": (1000, 1000, 1000, 500, 100, 20),
 }
+MUON = local_rules.MUON
 # After these steps 4x4 digits are right, but not the rare contexts that occur
 # in long numbers, on which rounds of finetuning train.
-MUON = {
-  "train.optimizer": "muon",
-  "train.learning_rate": 0.02,
-  "train.adam_learning_rate": 3e-3,
-}
 WITH_LINES = (
   local_rules.WITH_LINES | MUON | {"train.steps": 6000, "train.chunk": 1000}
 )
