@@ -41,9 +41,8 @@ def longest_lists(
     # in ascending order until one fails, because rounding errors can cancel at
     # a longer one. The interval before the one that fails is then bisected, so
     # the result can be a length that is not among them.
-    exponents = np.arange(2 * greatest.bit_length()) / 2
-    powers = np.rint(2**exponents).astype(int).tolist()
-    lengths = [*sorted({n for n in powers if n < greatest}), greatest]
+    powers = np.rint(2 ** np.arange(0, greatest.bit_length() + 0.5, 0.5))
+    lengths = np.unique(powers.clip(max=greatest)).astype(int).tolist()
     for bits in precisions:
       is_sorted = partial(sorts, experiment, copies, bits)
       length = longest_before_failure(is_sorted, lengths)
