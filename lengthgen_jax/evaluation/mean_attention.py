@@ -100,17 +100,20 @@ def collect(
   percentages = []
   for condition in sampled_conditions:
     draw = partial(sample_batch, experiment, model.seed, condition, bound)
-    batch_sums = []
-    for start in range(0, num_samples, BATCH_SIZE):
-      batch = draw(start, min(BATCH_SIZE, num_samples - start))
-      args = model.params, model.scaffold, batch, with_unsolved
-      batch_sums.append(_sums(model.mesh, experiment, section.quantity, *args))
+    batches = [
+      draw(start, min(BATCH_SIZE, num_samples - start))
+      for start in range(0, num_samples, BATCH_SIZE)
+    ]
+    args = model.mesh, experiment, section.quantity, model.params
+    batch_sums = [
+      _sums(*args, model.scaffold, batch, with_unsolved) for batch in batches
+    ]
     totals = reduce(partial(jax.tree.map, np.add), jax.device_get(batch_sums))
     num_counted = float(totals["counted"])
     percentages.append(100 * num_counted / num_samples)
     # All samples of a condition have the same coordinates.
     first_example = lambda x: np.asarray(x[:1] if x.ndim > 1 else x)
-    example = jax.tree.map(first_example, batch)
+    example = jax.tree.map(first_example, batches[0])
     used_T = example.rows.segment[0] == task.target_segment
     if section.rows == "length":
       length = condition.length or task.units(experiment.train_length)
