@@ -54,10 +54,7 @@ KEY = 3  # the seed of the key of what is drawn from no stream
 # a loss is enough.
 TRAINED = {
   "arithmetic:multiply,window,paper": {"model.num_encoder_layers": 0},
-  "sorting:successor,tempered": {
-    "mixing.kind": "weighted",
-    "data.buckets": (),
-  },
+  "sorting:successor,tempered": {"mixing.kind": "weighted", "data.buckets": ()},
   "asentmax:sort,ssmax,paper": {},
 }
 UNTRAINED = {
@@ -76,10 +73,7 @@ UNTRAINED = {
     "positions.kind": "learned",
     "model.num_decoder_layers": 2,
   },
-  "construction:4,10": {
-    "initial.noise": 0.01,
-    "eval.test_sets": ("uniform",),
-  },
+  "construction:4,10": {"initial.noise": 0.01, "eval.test_sets": ("uniform",)},
 }
 # Presets of ABC, for which lines are calibrated and trained with.
 CALIBRATED = ("arithmetic:addition,abc",)

@@ -225,12 +225,7 @@ def test_released_statistics_differ_only_as_described():
   keys = places(tokens((A, 12)))
   attention = planted(ABSOLUTE["anti-diagonal"], outputs(8), keys)
   _, selection = absolute(
-    attention,
-    keys,
-    (-1, 0),
-    line="sum",
-    statistics="distinct",
-    maximum="none",
+    attention, keys, (-1, 0), line="sum", statistics="distinct", maximum="none"
   )
   np.testing.assert_allclose(
     selection.value[selection.keep], [0.9 * 8], rtol=1e-5

@@ -331,8 +331,7 @@ def test_the_script_runs_alone_and_its_exit_code_is_that_of_the_worst_verdict(
 
 
 @pytest.mark.parametrize(
-  ("sees_last", "period", "batch_size"),
-  [(False, 1, 1000), (True, 2, 10)],
+  ("sees_last", "period", "batch_size"), [(False, 1, 1000), (True, 2, 10)]
 )
 def test_contexts_are_those_of_the_runs_of_all_sizes(
   sees_last, period, batch_size, monkeypatch

@@ -27,11 +27,7 @@ FATES = (CONVERGING, BAD_LOSS, HOPELESS)
 def make_run(folder, fates=FATES, experiment=None, save_every=1):
   """A short loop.Run, and the lines that it will report."""
   lines = []
-  train = toy.train_config(
-    steps=60,
-    warmup_steps=30,
-    target_exact_match=2.0,
-  )
+  train = toy.train_config(steps=60, warmup_steps=30, target_exact_match=2.0)
   folder.mkdir(exist_ok=True)
   run = loop.Run(
     experiment=experiment or toy.Toy(),

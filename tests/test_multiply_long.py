@@ -12,15 +12,8 @@ from command import refuses
 from plain_lines import one_seed, opened, site_line
 from presets import multiply_long
 
-from lengthgen_jax.attention.calibration import (
-  MeanAttention,
-  select_lines,
-)
-from lengthgen_jax.attention.lines import (
-  LEFT,
-  RIGHT,
-  of_seed,
-)
+from lengthgen_jax.attention.calibration import MeanAttention, select_lines
+from lengthgen_jax.attention.lines import LEFT, RIGHT, of_seed
 from lengthgen_jax.config import build
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import runs

@@ -280,10 +280,7 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   }
   probes = {"probe.only": ["intact"]}
   both = {"tiny": tiny, "probed": tiny | {"probes": probes}}
-  rule = {
-    "runs": "",
-    "set": {"eval.lengths": [2], "eval.samples": [64]},
-  }
+  rule = {"runs": "", "set": {"eval.lengths": [2], "eval.samples": [64]}}
   monkeypatch.setitem(DATA, "tables", both)
   monkeypatch.setitem(DATA, "tests", [rule])
 

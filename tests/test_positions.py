@@ -9,10 +9,7 @@ from command import refuses
 from plain_lines import places, tokens
 
 from lengthgen_jax.attention.positions import POSITIONS
-from lengthgen_jax.attention.positions.encoding import (
-  PositionConfig,
-  sinusoid,
-)
+from lengthgen_jax.attention.positions.encoding import PositionConfig, sinusoid
 from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.rng import Noise
 

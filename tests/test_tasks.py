@@ -219,7 +219,7 @@ BAD = {
   "multiply": {"12*34": "multiplier of 2 digits"},
   "sort": {"0": "'0'", "33": "'33'", "-1": "-1", "²": "²"},
   "permutations": {
-    "21345 11345": "'11345'; permutations takes permutations of 12345",
+    "21345 11345": "'11345'; permutations takes permutations of 12345"
   },
   "mqmtar": {
     "1 2 : 3 . > 1 2 > 1 2 > 1 2 > 1 2": "'1 2 : 3' is no pair",

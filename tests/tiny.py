@@ -25,10 +25,7 @@ def get_config(preset: str = "addition,window_cpi"):
   config = shrink(arithmetic.get_config(preset))
   config.model.dropout_rate = 0.02
   config.train.update(
-    steps=600,
-    warmup_steps=10,
-    chunk=50,
-    target_exact_match=2.0,
+    steps=600, warmup_steps=10, chunk=50, target_exact_match=2.0
   )
   config.calibration.lengths = (1, 2)
   config.checkpoint.every = 2

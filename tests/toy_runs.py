@@ -25,9 +25,7 @@ def toy_run(
   return loop.Run(
     experiment=toy.Toy(output_heads=("main",), num_widths=1),
     train=toy.train_config(
-      steps=steps,
-      target_exact_match=2.0,
-      seed_axis=seed_axis,
+      steps=steps, target_exact_match=2.0, seed_axis=seed_axis
     ),
     seeds=SEEDS,
     scaffold=toy.scaffold(*fates),
