@@ -29,9 +29,7 @@ from lengthgen_jax.tasks.task import Size, drawing
 
 # All batches are padded to one width, so that a form has one program.
 WIDEST, WIDEST_GRID = 52, (36, 5)
-LARGEST_LIMIT = (
-  30  # of row classes; draws whose lines lead farther are left out
-)
+LARGEST_LIMIT = 30  # of row classes; draws that lead farther are left out
 INPUTS, LINES = 4, 3  # of a batch; of a head, at most
 TOLERANCE = 1e-3  # of margins, beside the bound, relative to the largest logit
 BASE = {"model.num_decoder_layers": 2, "model.num_encoder_layers": 0}
@@ -124,10 +122,8 @@ def random_lines(rng, experiment, reach, wildness):
   for site in sorted({"self", "cross"} & {*experiment.model.depths}):
     keys = [*range(output)] * 2 * (is_packed or site == "cross")
     keys += [output, output + 1] * (site == "self")
-    lines = [
-      random_line(rng, task, keys, reach, wildness)
-      for _ in range(np.prod(shape))
-    ]
+    args, count = (rng, task, keys, reach, wildness), np.prod(shape)
+    lines = [random_line(*args) for _ in range(count)]
     fields = [
       np.array(x, np.int32).reshape(*shape, *np.shape(x)[1:])
       for x in zip(*lines, strict=True)
@@ -142,9 +138,7 @@ def random_lines(rng, experiment, reach, wildness):
 
 def widest(task):
   """Returns the static width of batches."""
-  if task.axes > 1:
-    return WIDEST_GRID
-  return WIDEST
+  return WIDEST_GRID if task.axes > 1 else WIDEST
 
 
 def random_inputs(rng, task):
@@ -173,21 +167,14 @@ def draw(number):
   reach, wildness = int(rng.choice([0, 1, 3, 6])), rng.choice([0, 0, 0, 0.1])
   experiment, *_ = form_of(form)
   lines = random_lines(rng, experiment, reach, wildness)
-  return (
-    rng,
-    form,
-    Model(experiment, lines, untrained.params(experiment, number)),
-  )
+  params = untrained.params(experiment, number)
+  return rng, form, Model(experiment, lines, params)
 
 
 def exported(form, model):
   """Returns the arguments of checker.prove."""
-  *_, settings, table = form_of(form)
-  return (
-    files.to_arrays(model.params, export.bias_arrays(model)),
-    settings,
-    table,
-  )
+  arrays = files.to_arrays(model.params, export.bias_arrays(model))
+  return arrays, *form_of(form)[2:]
 
 
 def hunt(number):
@@ -264,10 +251,8 @@ def contexts_of(checked, lengths, batch):
     ends = np.asarray(batch.rows.left)[0][in_output].max(axis=0)
     size = int(ends[1]), int(ends[0]) + 1 - task.is_product
   layout, values = checked.layout(*size), {}
-  tokens = [
-    (layout.keys["self"], batch.inputs),
-    (layout.predicted, batch.target),
-  ]
+  tokens = [(layout.keys["self"], batch.inputs)]
+  tokens.append((layout.predicted, batch.target))
   if checked.has_source:
     tokens.append((layout.keys["cross"], batch.source))
   for of_site, ids in tokens:
@@ -315,9 +300,8 @@ def compare(checked, nodes, rows, is_tight):
   margins[np.isinf(margins)] = 0  # of the target itself
   difference, size = np.abs(own - margins), max(1.0, np.abs(logits).max())
   close = np.minimum(bounds + 1e-5, TOLERANCE * size)
-  assert (difference <= close).all(), (
-    f"margins differ by {difference.max():.2g}"
-  )
+  words = f"margins differ by {difference.max():.2g}"
+  assert (difference <= close).all(), words
 
 
 def main(first, draws):
@@ -329,8 +313,10 @@ def main(first, draws):
     except AssertionError as error:
       print(f"draw {number}: {error}", flush=True)
       outcome = "disagreements"
-    table["accepted" if isinstance(outcome, int) else outcome] += 1
-    table["rows compared"] += outcome if isinstance(outcome, int) else 0
+    if isinstance(outcome, int):
+      table["rows compared"] += outcome
+      outcome = "accepted"
+    table[outcome] += 1
   print(dict(table))
   return int(table["disagreements"] > 0)
 

@@ -57,19 +57,14 @@ def start(*arguments, env=None) -> subprocess.Popen:
   )
 
 
-def finish(process, data: bytes = b"") -> subprocess.CompletedProcess:
-  """Gives a started command its standard input, waits for its end, and returns
-  it with its output as text."""
-  out, err = process.communicate(data, timeout=900)
+def run(*arguments, env=None) -> subprocess.CompletedProcess:
+  """Runs `lengthgen ARGUMENTS` in a process of its own, with nothing on its
+  standard input, and returns it with its output as text."""
+  process = start(*arguments, env=env)
+  out, err = process.communicate(timeout=900)
   return subprocess.CompletedProcess(
     process.args, process.returncode, out.decode(), err.decode()
   )
-
-
-def run(*arguments, text: str = "", env=None) -> subprocess.CompletedProcess:
-  """Runs `lengthgen ARGUMENTS` in a process of its own, with `text` on its
-  standard input, and returns it with its output as text."""
-  return finish(start(*arguments, env=env), text.encode())
 
 
 def inside(
@@ -101,6 +96,13 @@ def inside(
   return subprocess.CompletedProcess(
     arguments, code, out.getvalue(), err.getvalue()
   )
+
+
+def succeeds(*arguments, **options) -> subprocess.CompletedProcess:
+  """Returns what `inside` returns of a command, which must succeed."""
+  done = inside(*arguments, **options)
+  assert done.returncode == 0, done.stderr
+  return done
 
 
 @contextlib.contextmanager

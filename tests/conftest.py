@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 
 # These are set before numpy and jax are imported. Nearly all of the time goes
@@ -52,21 +53,12 @@ plt.rcParams.update({"savefig.dpi": 40, "savefig.bbox": None})
 
 # The files that take longest, the longest first, so that with several workers
 # none of them is left over for the end.
-LONGEST = (
-  "abc",
-  "checker",
-  "golden",
-  "papers",
-  "evaluation",
-  "stream",
-  "search",
-  "register",
-  "resume",
-  "mesh",
-  "pretrained",
-  "hosts",
-  "multiply_long",
-)
+LONGEST = """
+abc checker golden papers evaluation stream search register mesh pretrained
+hosts multiply_long
+"""
+
+sys.path.append(str(command.REPOSITORY / "launch"))  # tests import its scripts
 
 
 def pytest_configure(config):
@@ -82,7 +74,7 @@ def pytest_unconfigure():
 
 def pytest_collection_modifyitems(items):
   """Puts the tests of LONGEST first."""
-  files = [f"test_{name}" for name in LONGEST]
+  files = [f"test_{name}" for name in LONGEST.split()]
   rank = {name: index for index, name in enumerate(files)}
   items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
@@ -130,8 +122,7 @@ def trained(tmp_path_factory):
   workdir = tmp_path_factory.mktemp("trained") / "run"
 
   def train() -> None:
-    done = command.inside(command.TINY, f"--workdir={workdir}")
-    assert done.returncode == 0, done.stderr
+    command.succeeds(command.TINY, f"--workdir={workdir}")
 
   if "PYTEST_XDIST_WORKER" not in os.environ:
     train()
@@ -146,6 +137,12 @@ def trained(tmp_path_factory):
       train()
       shutil.copytree(workdir, shared)
   return workdir
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+  """Returns a copy of `trained` that a test may change."""
+  return shutil.copytree(trained, tmp_path / "copied")
 
 
 @pytest.fixture

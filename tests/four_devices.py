@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import untrained
-from pytrees import max_difference
+from pytrees import max_difference, one
 from toy_runs import toy_run
 
 from lengthgen_jax import rng, sections
@@ -45,16 +45,14 @@ def compiled(spec: TrainSpec) -> int:
 def models() -> dict:
   """Trains a small model in float64 on one device and on four, seeds in turn,
   and returns how these differ."""
-  config = untrained.config(
-    kind="decoder_only",
-    fields={
-      "model.dtype": "float64",
-      "model.dropout_rate": 0.1,
-      "model.norm": "none",  # less to compile
-      "train.batch_size": BATCH,
-      "train.validation_samples": 30,  # which four devices do not divide
-    },
-  )
+  fields = {
+    "model.dtype": "float64",
+    "model.dropout_rate": 0.1,
+    "model.norm": "none",  # less to compile
+    "train.batch_size": BATCH,
+    "train.validation_samples": 30,  # which four devices do not divide
+  }
+  config = untrained.config(kind="decoder_only", fields=fields)
   jax.config.update("jax_enable_x64", True)
   experiment, ends, losses = build.build(config), [], []
   scaffold = build.make_scaffold(config, experiment)
@@ -74,9 +72,7 @@ def models() -> dict:
       step = step + np.int32(count)
     ends.append(states[0])
   exported = jax.export.export(train, platforms=["cuda", "tpu"])(args)
-  model = Model(
-    experiment, {}, jax.tree.map(lambda x: jnp.asarray(x[0]), ends[0])
-  )
+  model = Model(experiment, {}, one(jax.tree.map(jnp.asarray, ends[0])))
   flat_mesh = device_mesh.for_one_seed()
   return {
     "dtypes": sorted({str(x.dtype) for x in jax.tree.leaves(ends)}),

@@ -32,12 +32,8 @@ from plain_lines import one_seed, opened, site_line
 from pytrees import one
 
 from lengthgen_jax import rng
+from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.biases import file
-from lengthgen_jax.attention.calibration import (
-  MeanAttention,
-  compact,
-  select_lines,
-)
 from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT
 from lengthgen_jax.config.fields import retrain_config
 from lengthgen_jax.evaluation import mean_attention
@@ -180,14 +176,12 @@ def of_untrained(preset: str) -> dict:
   if initial:
     entry["parameters"] = norms(params)
   elif any(map(rare, entry["shapes"])):
-    fresh = jax.jit(
-      lambda: {
-        path: x
-        for path, x in named(run.experiment.init(0)).items()
-        if rare(path)
-      }
-    )
-    entry["parameters"] = norms(fresh())
+
+    def fresh():
+      pairs = named(run.experiment.init(0)).items()
+      return {path: x for path, x in pairs if rare(path)}
+
+    entry["parameters"] = norms(jax.jit(fresh)())
   return entry
 
 
@@ -198,14 +192,15 @@ def of_calibrated(preset: str) -> dict:
   run = prepared(config)
   experiment, section = run.experiment, config.calibration
   condition = mean_attention.conditions(section.lengths, experiment)[0]
-  batch = mean_attention.sample_batch(
-    experiment, 0, condition, condition.width, 0, EXAMPLES
-  )
+  args = experiment, 0, condition, condition.width, 0, EXAMPLES
+  batch = mean_attention.sample_batch(*args)
   bias, scores = {}, {}
   for site in mean_attention.sites(experiment):
     where = [planted(experiment, batch, site)], site
-    tested_lines, selection = select_lines(section, experiment.task, *where)
-    bias[site] = compact(tested_lines, [selection], "each", section.empty_heads)
+    args = section, experiment.task, *where
+    tested_lines, selection = calibration.select_lines(*args)
+    args = tested_lines, [selection], "each", section.empty_heads
+    bias[site] = calibration.compact(*args)
     scores[site] = shown(selection.score)
   with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / "bias.npz"
@@ -224,7 +219,7 @@ def of_calibrated(preset: str) -> dict:
   }
 
 
-def planted(experiment, batch, site: str) -> MeanAttention:
+def planted(experiment, batch, site: str) -> calibration.MeanAttention:
   """Returns a MeanAttention of one layer and two heads, each along a line, with
   noise elsewhere.
 
@@ -246,7 +241,7 @@ def planted(experiment, batch, site: str) -> MeanAttention:
     noise = generator.uniform(0, 0.05, cells.shape)
     heads.append(np.where(cells, 0.9 - 0.1 * head, noise))
   used = rows.segment[0] == target
-  return MeanAttention(np.float32([heads]), used, rows, keys)
+  return calibration.MeanAttention(np.float32([heads]), used, rows, keys)
 
 
 def of_set(name: str) -> dict:
@@ -313,19 +308,14 @@ def losses(run, state) -> list:
   """Returns the losses of the heads that learn in each of the first STEPS."""
 
   @partial(jax.jit, static_argnums=0)
-  def take_step(step_spec, params, opt_state, step, scaffold):
-    return loop.train_step(
-      run.spec, step_spec, params, opt_state, 0, step, scaffold
-    )
+  def take_step(step_spec, params, opt_state, *args):
+    return loop.train_step(run.spec, step_spec, params, opt_state, 0, *args)
 
-  params, opt_state = state.params, state.opt_state
+  learning, rows = (state.params, state.opt_state), []
   scaffold, step_specs = one(run.scaffold), run.experiment.step_specs
-  rows = []
   for i in range(STEPS):
     step_spec = step_specs[i % len(step_specs)]
-    params, opt_state, loss = take_step(
-      step_spec, params, opt_state, i, scaffold
-    )
+    *learning, loss = take_step(step_spec, *learning, i, scaffold)
     rows.append(numbers(loss))
   return rows
 
@@ -360,12 +350,10 @@ def lines(scaffold) -> dict:
 
 def texts(batch) -> list:
   """Returns the inputs and targets of each example of a batch."""
-  names = ("source", "inputs", "target")
-  names = [name for name in names if getattr(batch, name) is not None]
-  return [
-    {name: shown(np.asarray(getattr(batch, name))[i]) for name in names}
-    for i in range(EXAMPLES)
-  ]
+  names = "source", "inputs", "target"
+  arrays = {name: getattr(batch, name) for name in names}
+  arrays = {x: np.asarray(y) for x, y in arrays.items() if y is not None}
+  return [{x: shown(y[i]) for x, y in arrays.items()} for i in range(EXAMPLES)]
 
 
 # Numbers as JSON has them.

@@ -127,12 +127,9 @@ def example_of_text(task, text: str, width: int = WIDTH):
 def split_example(example: Example, i: int):
   """Returns (prompt, given output, output to say) of example i, lists of
   ids."""
-  prompt, output = (
-    tokens.ids[i, : tokens.length[i]].tolist() for tokens in example[:2]
-  )
-  prefix = int(
-    np.broadcast_to(example.prefix_length, len(example.prompt.ids))[i]
-  )
+  prompt, output = (x.ids[i, : x.length[i]].tolist() for x in example[:2])
+  count = len(example.prompt.ids)
+  prefix = int(np.broadcast_to(example.prefix_length, count)[i])
   return prompt, output[:prefix], output[prefix:]
 
 
@@ -180,9 +177,9 @@ def input_text(task, prompt) -> str:
   if task.operand_in == "own":
     digits, count = symbols[: symbols.index(".")], symbols.count(".")
     size = len(digits) // count
-    rows = [digits[i : i + size] for i in range(0, len(digits), size)]
-    texts = ("".join(row[::-1]) for row in rows)
-    return f"{task.row_separator.join(texts)}*{size}"
+    rows = (digits[i : i + size] for i in range(0, len(digits), size))
+    text = task.row_separator.join("".join(row[::-1]) for row in rows)
+    return f"{text}*{size}"
   if getattr(task, "has_first_row", False):  # and a tick for each row
     row = symbols[: symbols.index(".")]
     return f"{' '.join(row)} * {len(symbols) - len(row) - 1}"
@@ -230,14 +227,12 @@ def with_carries(digits):
 
 def successor(items, item):
   """Returns the smallest of the items above one, `⊥` if there is none."""
-  greater = [x for x in items if x > item]
-  return [str(min(greater))] if greater else ["⊥"]
+  return [str(min((x for x in items if x > item), default="⊥"))]
 
 
 def predecessor(items, item):
   """Returns the greatest of the items below one, `⊥` if there is none."""
-  smaller = [x for x in items if x < item]
-  return [str(max(smaller))] if smaller else ["⊥"]
+  return [str(max((x for x in items if x < item), default="⊥"))]
 
 
 def plus_one(digits):

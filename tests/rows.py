@@ -4,33 +4,16 @@ of rows."""
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.results import records
 
-CONDITIONS = {
-  "task": "addition",
-  "method": "vanilla",
-  "stage": "train",
-  "family": "encoder_decoder",
-  "test_set": "equal",
-  "length": 6,
-  "bits": None,
-  "unit": "digits",
-  "position": None,
-  "width": "natural",
-  "slack": 2,
-  "train_length": 6,
-  "train_data": "endless",
-  "seed": 0,
-  "eval_seed": 0,
-  "seeds_asked": 1,
-  "step": 500,
-  "checkpoint": "last",
-  "stopped_at": -1,
-  "leak": False,
-  "normalizer": "softmax",
-  "segments": False,
-  "prune": False,
-  "config_hash": "0badcafe",
-  "version": "1",
-}
+TEXTS = """
+task=addition method=vanilla stage=train family=encoder_decoder test_set=equal
+unit=digits width=natural train_data=endless checkpoint=last normalizer=softmax
+config_hash=0badcafe version=1
+"""
+NUMBERS = {"length": 6, "slack": 2, "train_length": 6, "seed": 0}
+NUMBERS |= {"eval_seed": 0, "seeds_asked": 1, "step": 500, "stopped_at": -1}
+CONDITIONS = dict(text.split("=") for text in TEXTS.split()) | NUMBERS
+CONDITIONS |= dict.fromkeys(("bits", "position"))
+CONDITIONS |= dict.fromkeys(("leak", "segments", "prune"), False)
 
 
 def row(correct=100, **fields) -> dict:

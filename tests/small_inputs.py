@@ -29,10 +29,10 @@ Pairs = Iterator[tuple[str, str]]  # (input, answer), as people write them
 def numbers(most: int, base: int = 10) -> range:
   """Returns all numbers with at most so many digits in a base that there are no
   more than `most` of them."""
-  digits = 0
-  while base ** (digits + 1) <= most:
-    digits += 1
-  return range(base**digits)
+  count = 1
+  while count * base <= most:
+    count *= base
+  return range(count)
 
 
 def lists(most: int, alphabet: int, answer: Callable[[tuple], list]) -> Pairs:
@@ -59,25 +59,18 @@ def bits(most: int) -> Pairs:
 def all_inputs(config, most: int) -> Pairs:
   """Returns all inputs of config.task up to some size, at most `most` of them,
   with their answers."""
+  alphabet, p = config.copying.alphabet, config.modular.p
+  pairs = itertools.product(numbers(int(most**0.5)), repeat=2)
+  products = itertools.product(numbers(most // 10), range(10))
   tasks: dict[str, Callable[[], Pairs]] = {
     "successor": lambda: ((f"{a}", f"{a + 1}") for a in numbers(most)),
     "increment": lambda: ((f"{a}", f"{a + 1}") for a in numbers(most)),
-    "addition": lambda: (
-      (f"{a}+{b}", f"{a + b}")
-      for a, b in itertools.product(numbers(int(most**0.5)), repeat=2)
-    ),
-    "multiply": lambda: (
-      (f"{a}*{b}", f"{a * b}")
-      for a, b in itertools.product(numbers(most // 10), range(10))
-    ),
+    "addition": lambda: ((f"{a}+{b}", f"{a + b}") for a, b in pairs),
+    "multiply": lambda: ((f"{a}*{b}", f"{a * b}") for a, b in products),
     "parity": lambda: bits(most),
-    "modular": lambda: lists(
-      most, config.modular.p, lambda items: [sum(items) % config.modular.p]
-    ),
-    "copy": lambda: lists(most, config.copying.alphabet, list),
-    "reverse": lambda: lists(
-      most, config.copying.alphabet, lambda items: items[::-1]
-    ),
+    "modular": lambda: lists(most, p, lambda items: [sum(items) % p]),
+    "copy": lambda: lists(most, alphabet, list),
+    "reverse": lambda: lists(most, alphabet, lambda items: items[::-1]),
   }
   return tasks[config.task]()
 

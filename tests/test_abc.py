@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 import untrained
-from command import TINY, changed, inside, refused, refuses
+from command import TINY, changed, inside, refused, refuses, succeeds
 
 import lengthgen_jax
 from lengthgen_jax.attention import calibration
@@ -22,27 +22,15 @@ from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
 from lengthgen_jax.training import checkpoint
 
-SMALL = (
-  "model.num_encoder_layers=0",
-  "train.steps=200",
-  "train.chunk=50",
-  "checkpoint.every=1",
-  "calibration.samples=64",
-  "calibration.kappa=1.0",
-  "abc.min_exact_match=0.05",
-  "retrain.train.steps=60",
-  "retrain.train.chunk=20",
-  "retrain.train.warmup_steps=10",
-  "finetune.rounds=1",
-  "finetune.steps=40",
-  "eval.lengths=(4,)",
-  "eval.free_running=False",
-)
-PIPELINE = (
-  "--mode=abc",
-  f"{TINY}:successor,abc",
-  *(f"--config.{field}" for field in SMALL),
-)
+FIELDS = """
+model.num_encoder_layers=0 train.steps=200 train.chunk=50 checkpoint.every=1
+calibration.samples=64 calibration.kappa=1.0 abc.min_exact_match=0.05
+retrain.train.steps=60 retrain.train.chunk=20 retrain.train.warmup_steps=10
+finetune.rounds=1 finetune.steps=40 eval.lengths=(4,) eval.free_running=False
+"""
+SMALL = FIELDS.split()
+FLAGS = [f"--config.{field}" for field in SMALL]
+PIPELINE = ("--mode=abc", f"{TINY}:successor,abc", *FLAGS)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,9 +45,7 @@ def _is_never_hopeless():
 def whole(_is_never_hopeless, tmp_path_factory):
   """A pipeline that ran in one go, and what it said."""
   workdir = tmp_path_factory.mktemp("abc") / "whole"
-  done = inside(*PIPELINE, f"--workdir={workdir}")
-  assert done.returncode == 0, done.stderr
-  return workdir, done
+  return workdir, succeeds(*PIPELINE, f"--workdir={workdir}")
 
 
 def finals(workdir):
@@ -68,7 +54,7 @@ def finals(workdir):
   return {model.seed: model.params for model in models}
 
 
-def rows_of(workdir):
+def rows_of(workdir) -> list[dict]:
   return records.read(workdir / "results.jsonl")
 
 
@@ -121,8 +107,7 @@ def test_killed_in_each_stage_it_ends_the_same(whole, undrawn, tmp_path):
       (first,) = (workdir / stage / "checkpoints").iterdir()
       assert first.name == "20"
     assert workdirs.bias_path(workdir).exists() == (stage != "calibrate")
-  done = inside(*arguments)
-  assert done.returncode == 0, done.stderr
+  done = succeeds(*arguments)
   equal(finals(workdir), finals(whole[0]))
   biases = [file.read(workdirs.bias_path(w))[0] for w in (workdir, whole[0])]
   equal(*biases)
@@ -136,27 +121,20 @@ def test_killed_in_each_stage_it_ends_the_same(whole, undrawn, tmp_path):
 
 def test_pipeline_leaves_rows_figures_and_a_bias(whole):
   workdir, done = whole
-  rows = records.read(workdir / "results.jsonl")
-  vanilla = [row for row in rows if row["stage"] == "interpolate"]
-  later = [row for row in rows if row["stage"] == "retrain"]
-  last = [row for row in rows if row["stage"] == "finetune"]
-  assert len(vanilla) + len(later) + len(last) == len(rows)
-  assert {row["method"].split()[0] for row in vanilla} == {"vanilla"}
-  assert {row["method"].split()[0] for row in later} == {"abc"}
-  assert {row["method"].split()[0] for row in last} == {"abc+finetune"}
-  assert {row["seed"] for row in later} == {0, 1}
-  assert {row["seeds_asked"] for row in rows} == {2}
-  assert {row["config_hash"] for row in vanilla} != {
-    row["config_hash"] for row in later
+  rows = rows_of(workdir)
+  assert {(row["stage"], row["method"].split()[0]) for row in rows} == {
+    *(("interpolate", "vanilla"), ("retrain", "abc")),
+    ("finetune", "abc+finetune"),
   }
+  assert {row["seeds_asked"] for row in rows} == {2}
+  for row in rows:  # of all stages
+    assert {x["seed"] for x in rows if x["stage"] == row["stage"]} == {0, 1}
+  hashes = {(row["stage"], row["config_hash"]) for row in rows}
+  assert len({x for stage, x in hashes if stage != "finetune"}) == 2
   assert re.search(r"^abc .*\(retrain\) +equal +1 ", done.stdout, re.M)
-  names = ["successor_em_by_length"]
-  names += [
-    f"{what}_{site}"
-    for what in ("bias", "attention_mean", "attention_example")
-    for site in ("self", "cross")
-  ]
-  for name in names:
+  whats = "bias", "attention_mean", "attention_example"
+  names = [f"{what}_{site}" for what in whats for site in ("self", "cross")]
+  for name in ("successor_em_by_length", *names):
     path = workdir / "figures" / f"{name}.png"
     assert path.stat().st_size > 1000 and str(path) in done.stdout
   arrays, meta = file.read(workdirs.bias_path(workdir))
@@ -167,8 +145,7 @@ def test_certificates_are_rows_and_models_are_finetuned_on_what_fails(whole):
   workdir, done = whole
   certificates = json.loads((workdir / "certificate.json").read_text())
   trained_on = json.loads((workdir / "finetune_1/inputs.json").read_text())
-  rows = records.read(workdir / "results.jsonl")
-  certified = [row for row in rows if row["metric"] == "certified"]
+  certified = [x for x in rows_of(workdir) if x["metric"] == "certified"]
   # Trained for so short a time no seed is right, before or after.
   assert done.stderr.count("wrong with all lines, so that none is closed") == 4
   assert set(certificates) == set(trained_on) == {"0", "1"}
@@ -263,11 +240,11 @@ def test_seed_without_a_line_is_dropped_by_name(
   arrays, meta = file.read(tmp_path / "bias.npz")
   assert meta["seeds"] == [1]
   both, _ = file.read(workdirs.bias_path(whole[0]))
-  valid = arrays["cross_valid"][0]
-  np.testing.assert_array_equal(
-    arrays["cross_intercept"][0][valid],
-    both["cross_intercept"][1][both["cross_valid"][1]],
+  intercepts = (
+    x["cross_intercept"][seed][x["cross_valid"][seed]]
+    for x, seed in ((arrays, 0), (both, 1))
   )
+  np.testing.assert_array_equal(*intercepts)
 
 
 def test_no_line_at_all_is_an_error(interpolated, tmp_path):

@@ -60,17 +60,15 @@ def observed(weight, task="addition", kind=KINDS[0]) -> Observation:
 
 def shares(weight, *args) -> tuple[float, float]:
   """Attention on the row's place and on the carry's source, of all sites."""
-  same, carry = (
-    sum(mean.value for mean in probe(observed(weight, *args)))
-    for probe in (attention_probes.same_place, attention_probes.carry)
-  )
-  return same, carry
+  probes = attention_probes.same_place, attention_probes.carry
+  found = (probe(observed(weight, *args)) for probe in probes)
+  return tuple(sum(mean.value for mean in means) for means in found)
 
 
-@pytest.mark.parametrize(
-  ("task", "kind"),
-  [(task, KINDS[0]) for task in TEXTS] + [("addition", KINDS[1])],
-)
+MODELS = [*((task, KINDS[0]) for task in TEXTS), ("addition", KINDS[1])]
+
+
+@pytest.mark.parametrize(("task", "kind"), MODELS)
 def test_shares_are_on_the_digits_of_a_row_and_of_the_one_before(task, kind):
   """Of the first operand, or of the outputs."""
   weights = {

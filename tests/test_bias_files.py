@@ -9,18 +9,13 @@ import untrained
 from command import refuses
 from plain_lines import INF, one_seed, places, random_lines, tokens
 
-from lengthgen_jax.attention.biases import file
-from lengthgen_jax.attention.biases.scaffold import (
-  BiasConfig,
-  ScaffoldSpec,
-  dense_bias,
-)
+from lengthgen_jax.attention.biases import file, scaffold
 from lengthgen_jax.attention.lines import RIGHT, WHOLE
 from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.tasks import TASKS
 
 SITES = {"self": ("", "", "target", "start"), "cross": ("a", "b")}
-SPEC = ScaffoldSpec(
+SPEC = scaffold.ScaffoldSpec(
   task=TASKS["addition"](),
   site_segments=SITES,
   num_decoder_layers=2,
@@ -50,27 +45,21 @@ def read(path, **fields) -> dict:
   return file.from_file(section, dataclasses.replace(SPEC, **fields))
 
 
-def assert_same(scaffold, expected, seeds=slice(None)) -> None:
+def assert_same(found, expected, seeds=slice(None)) -> None:
   """Bit by bit; of some seeds of the expected lines, by their place."""
-  assert set(scaffold) == set(expected)
+  assert set(found) == set(expected)
   for site, lines in expected.items():
     for name, value in lines._asdict().items():
-      other = getattr(scaffold[site], name)
+      other = getattr(found[site], name)
       assert np.array_equal(other, value[seeds]) and other.dtype == value.dtype
 
 
-def test_lines_come_back_as_they_were(tmp_path):
+def test_lines_come_back_as_they_were_and_seeds_find_theirs(tmp_path):
   path = tmp_path / "new folder" / "bias.npz"
-  lines = save(path, (3,))
-  assert_same(read(path, seeds=(3,)), lines)
-  _, meta = file.read(path)
-  assert meta["seeds"] == [3] and meta["sites"]["cross"] == ["a", "b"]
-  assert [x.name for x in tmp_path.glob("*/*")] == ["bias.npz"]
-
-
-def test_seeds_find_their_lines_by_name(tmp_path):
-  path = tmp_path / "bias.npz"
   lines = save(path, (0, 2))
+  assert [x.name for x in tmp_path.glob("*/*")] == ["bias.npz"]
+  _, meta = file.read(path)
+  assert meta["seeds"] == [0, 2] and meta["sites"]["cross"] == ["a", "b"]
   for seeds, order in (((0, 2), [0, 1]), ((2,), [1]), ((2, 0), [1, 0])):
     assert_same(read(path, seeds=seeds), lines, order)
   for seeds in ((1,), (0, 1), (0, 1, 2)):
@@ -96,9 +85,11 @@ def test_a_matrix_of_lines_is_the_same_bias(tmp_path):
   closed = np.where(wide == -INF, -1e6, wide).astype(np.float64)
   np.savez(tmp_path / "dense.npz", cross=closed)
   matrix = one_seed(read(tmp_path / "dense.npz")["cross"])
+  config = scaffold.BiasConfig()
   for part in (rows, rows.slice(2, 2)):
+    args = "cross", part, keys, False
     totals = [
-      dense_bias(BiasConfig(), {"cross": x}, "cross", part, keys, False).values
+      scaffold.dense_bias(config, {"cross": x}, *args).values
       for x in (lines, matrix)
     ]
     np.testing.assert_array_equal(*totals)
@@ -116,47 +107,33 @@ def half_a_file(path):
   path.write_bytes(path.read_bytes()[:300])
 
 
-matrix_of = lambda **arrays: lambda path: np.savez(path, **arrays)
+arrays_of = lambda **arrays: lambda path: np.savez(path, **arrays)
+lines_like = lambda **fields: lambda path: save(path, (0,), **fields)
 other_names = SITES | {"cross": ("pairs", "b")}
-BAD = {
-  "half a file": (half_a_file, {}, "cannot be read"),
-  "schema": (
-    lambda path: np.savez(path, schema=np.int32(1), meta="{}"),
-    {},
-    "schema 1, this program reads 2",
-  ),
-  "NaN": (
-    matrix_of(cross=np.full((1, 2, 3, 4), np.nan)),
-    {},
-    "cross holds NaN",
-  ),
-  "heads": (matrix_of(self=np.zeros((1, 3, 4, 4))), {}, "3 heads; this run"),
-  "layers": (lambda path: save(path, (0,), layers=3), {}, "has 3 layers"),
-  "axes": (
-    lambda path: save(path, (0,), axes=2),
-    {},
-    "lines over 2 axes, this task's places have 1",
-  ),
-  "site": (
-    lambda path: save(path, (0,)),
-    {"site_segments": {"self": SITES["self"]}},
-    "has a bias for cross-attention, but this model has self-attention",
-  ),
-  "segments": (
-    lambda path: save(path, (0,), sites=other_names),
-    {},
-    "cross has segments ['pairs', 'b'], this run ['a', 'b']",
-  ),
-  "field": (without_matrix, {}, "self has no matrix"),
+BAD = {  # what writes the file, and the refusal
+  "half a file": (half_a_file, "cannot be read"),
+  "schema": (arrays_of(schema=np.int32(1), meta="{}"), "schema 1, this"),
+  "NaN": (arrays_of(cross=np.full((1, 2, 3, 4), np.nan)), "cross holds NaN"),
+  "heads": (arrays_of(self=np.zeros((1, 3, 4, 4))), "3 heads; this run"),
+  "layers": (lines_like(layers=3), "has 3 layers"),
+  "axes": (lines_like(axes=2), "lines over 2 axes, this task's places have 1"),
+  "segments": (lines_like(sites=other_names), "has segments ['pairs', 'b']"),
+  "field": (without_matrix, "self has no matrix"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_what_does_not_fit_is_refused_in_one_line(case, tmp_path):
-  write, fields, words = BAD[case]
-  write(tmp_path / "bad.npz")
-  with refuses(words, f"bias.file={tmp_path / 'bad.npz'}: "):
-    read(tmp_path / "bad.npz", **fields)
+  (write, words), path = BAD[case], tmp_path / "bad.npz"
+  write(path)
+  with refuses(words, f"bias.file={path}: "):
+    read(path)
+
+
+def test_a_bias_of_a_site_that_the_model_lacks_is_refused(tmp_path):
+  save(tmp_path / "bias.npz", (0,))
+  with refuses("has a bias for cross-attention, but this model has self-att"):
+    read(tmp_path / "bias.npz", site_segments={"self": SITES["self"]})
 
 
 def test_self_lines_from_the_right_are_refused(tmp_path):

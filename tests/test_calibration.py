@@ -105,25 +105,18 @@ def test_equals_algorithm_1_on_random_tensors(directions, maximum, causal):
     for rows, columns in (shape, size)
   )
   counted = np.tri(*size, dtype=bool) | (not causal)
+  rule = {"causal": causal, "maximum": maximum, "min_cells": 0.0}
   for kappa in (-1.0, 0.5, 40.0):
-    candidates, selection = absolute(
-      attention,
-      small,
-      directions,
-      causal=causal,
-      threshold=kappa,
-      maximum=maximum,
-      min_cells=0.0,
-    )
+    args = attention, small, directions
+    candidates, selection = absolute(*args, threshold=kappa, **rule)
     lines = compact(candidates, [selection], "each", "transparent")
     assert lines.transparent.all() == (kappa == 40.0)
     assert not causal or (lines.anchor == LEFT).all()
     bias = opened(one_seed(lines), outputs(size[0]), large)[0, 0]
     for h in range(2):
       args = attention[0, h], size, directions, kappa, maximum, causal
-      np.testing.assert_allclose(
-        bias[h][counted], algorithm_1(*args)[counted], atol=1e-5
-      )
+      pair = bias[h][counted], algorithm_1(*args)[counted]
+      np.testing.assert_allclose(*pair, atol=1e-5)
 
 
 # Planted lines: (row segment, segment, anchor, M, c).
@@ -134,19 +127,6 @@ def planted(line, rows, keys):
   cells = opened(one_seed(site_line(*line)), rows, keys)[:, 0] == 0
   noise = np.random.default_rng(2).uniform(0, 0.05, cells.shape)
   return np.where(cells, 0.9, noise).astype(np.float32)
-
-
-def recovered(line, sizes, steps, ends, threshold=2.0):
-  """The lines of attention that was planted at (rows, keys) of some sizes."""
-  means = [
-    MeanAttention(
-      planted(line, rows, keys), rows.segment[0] == TARGET, rows, keys
-    )
-    for rows, keys in sizes
-  ]
-  candidates = candidate_lines(*sizes[-1], TARGET, steps, False, ends)
-  selection = select(means, candidates, threshold)
-  return compact(candidates, [selection], "each", "closed")
 
 
 def assert_only(lines, line, rows, keys) -> None:
@@ -169,37 +149,24 @@ OPERANDS = [
   (TARGET, A, LEFT, 0, 0),
   (TARGET, B, LEFT, 1, 0),
 ]
-GRID = [
-  (TARGET, TARGET, LEFT, np.eye(2), (-1, 1)),  # the sum so far
-  (TARGET, A, RIGHT, np.diag((0, 1)), (0, 0)),  # digit k of an operand
-  (TARGET, B, LEFT, np.diag((1, 0)), (1, 0)),  # a digit for every row j
-]
 
 
 def operands(digits: int):
   return outputs(6 * digits // 7), places(tokens((A, digits), (B, digits)))
 
 
-def grid(rows: int):
-  """One sequence of two operands, and a grid of N x (N + 1) outputs."""
-  digits = rows + 1
-  sequence = tokens((A, 1, digits), (B, rows + 1, 1), (TARGET, rows, digits))
-  return places(sequence), places(sequence)
-
-
-# Two sizes tell the ends of an operand apart; N and M of a grid differ.
-PLANTED = [
-  *((line, operands, (7, 9, 70), 2.0) for line in OPERANDS),
-  *((line, grid, (4, 5, 40), 6.0) for line in GRID),
-]
-
-
-@pytest.mark.parametrize(("line", "at", "sizes", "threshold"), PLANTED)
-def test_a_planted_line_is_recovered_and_holds_at_ten_times_the_size(
-  line, at, sizes, threshold
-):
-  *small, large = map(at, sizes)
-  lines = recovered(line, small, (-2, -1, 0, 1), {A, B}, threshold=threshold)
+# Two sizes tell the ends of an operand apart. test_multiply_long.py has lines
+# of grids.
+@pytest.mark.parametrize("line", OPERANDS)
+def test_a_planted_line_is_recovered_and_holds_at_ten_times_the_size(line):
+  *small, large = map(operands, (7, 9, 70))
+  means = [
+    MeanAttention(planted(line, *size), size[0].segment[0] == TARGET, *size)
+    for size in small
+  ]
+  ends = (-2, -1, 0, 1), False, {A, B}
+  candidates = candidate_lines(*small[-1], TARGET, *ends)
+  lines = compact(candidates, [select(means, candidates)], "each", "closed")
   assert lines.valid.sum() == 1
   assert [x[0, 0, 0, 0].item() for x in lines[1:3]] == list(line[1:3])
   assert_only(lines, line, *large)
@@ -227,9 +194,8 @@ def test_released_statistics_differ_only_as_described():
   _, selection = absolute(
     attention, keys, (-1, 0), line="sum", statistics="distinct", maximum="none"
   )
-  np.testing.assert_allclose(
-    selection.value[selection.keep], [0.9 * 8], rtol=1e-5
-  )
+  kept = selection.value[selection.keep]
+  np.testing.assert_allclose(kept, [0.9 * 8], rtol=1e-5)
   # Ties and zeros change μ and σ of all lines, and not of the distinct ones.
   attention = np.zeros((1, 1, 3, 6), np.float32)
   attention[..., 0], attention[..., 1:3] = 0.6, 0.2
@@ -237,9 +203,8 @@ def test_released_statistics_differ_only_as_described():
     ("distinct", [0.6, 0.2]),
     ("all", [0.6, 0.2, 0.2, 0, 0, 0]),
   ):
-    _, selection = absolute(
-      attention, places(tokens((A, 6))), (0,), statistics=name
-    )
+    keys = places(tokens((A, 6)))
+    _, selection = absolute(attention, keys, (0,), statistics=name)
     score = (0.6 - np.mean(strengths)) / np.std(strengths)
     np.testing.assert_allclose(selection.score.max(), score, rtol=1e-4)
 
@@ -249,9 +214,8 @@ def test_short_lines_are_no_lines():
   attention = np.full((1, 1, 6, 6), 0.01, np.float32)
   attention[0, 0, 0, 5] = 1.0
   for share, num_lines in ((0.0, 1), (0.5, 0)):
-    _, selection = absolute(
-      attention, places(tokens((A, 6))), (1,), min_cells=share
-    )
+    keys = places(tokens((A, 6)))
+    _, selection = absolute(attention, keys, (1,), min_cells=share)
     assert selection.keep.sum() == num_lines
 
 
@@ -321,9 +285,8 @@ def test_lines_within_reach_see_few_digits():
   fields = zip(*(line for line, _ in lines_and_layers), strict=True)
   segment, anchor, matrix, intercept = map(np.array, fields)
   rows = np.full_like(segment, TARGET)
-  lines = Lines(
-    rows, segment, anchor, matrix[:, None, None], intercept[:, None]
-  )
+  fields = matrix[:, None, None], intercept[:, None]
+  lines = Lines(rows, segment, anchor, *fields)
   keys = places(tokens((A, 8), (B, 2)))
   layers = calibration.within_reach(lines, keys, TASKS["multiply"](), 1)
   assert [*map(tuple, layers.T.tolist())] == [x for _, x in lines_and_layers]

@@ -1,10 +1,10 @@
 """launch/card.py, which does about an hour of runs on one accelerator, tested
 on the CPU."""
 
-import importlib
 import json
 import pathlib
 
+import card
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,14 +12,7 @@ import pytest
 from command import REPOSITORY
 
 
-@pytest.fixture(scope="module")
-def card():
-  with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(str(REPOSITORY / "launch"))
-    yield importlib.import_module("card")
-
-
-def test_runs_exist_and_an_estimate_is_of_a_run_s_steps(card):
+def test_runs_exist_and_an_estimate_is_of_a_run_s_steps():
   jobs = card.tables.jobs_of([*card.RUNS], "paper", {})
   assert [job.run.name for job in jobs] == [*card.RUNS]
   run = jobs[0].run._replace(config="tests/tiny.py", mode="train", fields={})
@@ -28,7 +21,7 @@ def test_runs_exist_and_an_estimate_is_of_a_run_s_steps(card):
 
 
 def test_devices_that_compute_the_same_pass_and_others_do_not(
-  card, monkeypatch, capsys
+  monkeypatch, capsys
 ):
   monkeypatch.setattr(card, "COMPARED", ("tests/tiny.py",))
   monkeypatch.chdir(REPOSITORY)
@@ -46,16 +39,14 @@ def test_devices_that_compute_the_same_pass_and_others_do_not(
 
   drifting = lambda x: (x, jax.pure_callback(drift, x, x))
   for wrong in (drifting, lambda x: (x, jnp.log(-x))):
-    wrong_case = wrong, np.ones(3, np.float32)
-    monkeypatch.setattr(
-      card, "loss_and_gradients", lambda _, case=wrong_case: case
-    )
+    result = wrong, np.ones(3, np.float32)
+    monkeypatch.setattr(card, "loss_and_gradients", lambda _, x=result: x)
     assert card.main(["--numerics"]) == 1
 
 
 @pytest.mark.parametrize(("margins", "code"), [((2, 2), 0), ((2, 2.1), 1)])
 def test_certificates_of_device_and_cpu_are_compared(
-  card, margins, code, tmp_path, monkeypatch, capfd
+  margins, code, tmp_path, monkeypatch, capfd
 ):
   """Each is made anew."""
   monkeypatch.setattr(card.sys, "executable", "true")

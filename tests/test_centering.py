@@ -15,10 +15,9 @@ SEGMENTS = PLAIN | {"positions.segments": True}
 def means(params):
   """The largest mean of an embedding, and of an output of a sublayer."""
   embedding = params["token_embedder"]["embedding"]
-  outputs = [
-    params["decoder_0"]["mlp"]["wo"][key] for key in ("kernel", "bias")
-  ]
-  outputs.append(params["decoder_0"]["self_attention"]["out"]["kernel"])
+  block = params["decoder_0"]
+  outputs = [block["mlp"]["wo"][key] for key in ("kernel", "bias")]
+  outputs.append(block["self_attention"]["out"]["kernel"])
   largest = lambda x: float(np.abs(np.mean(x, axis=-1)).max())
   return largest(embedding), max(map(largest, outputs))
 

@@ -1,5 +1,7 @@
 """Checkpoints come back bit by bit, or are not used."""
 
+import shutil
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -88,9 +90,8 @@ def refusal(store, abstract=ABSTRACT, **options) -> str:
 def test_state_comes_back_bit_by_bit(two_steps):
   assert not assert_restores(two_steps, 40)
   assert not assert_restores(two_steps, 20, step=20)
-  assert leaf_bytes(two_steps.restore(state_at(0))[1]) == leaf_bytes(
-    state_at(40)
-  )
+  _, state = two_steps.restore(state_at(0))
+  assert leaf_bytes(state) == leaf_bytes(state_at(40))
 
 
 def test_the_newest_are_kept_and_a_step_there_already_is_replaced(store):
@@ -108,9 +109,8 @@ def test_a_checkpoint_that_cannot_be_restored_is_passed_over(two_steps):
   at other steps."""
   damage(two_steps, 40)
   (line,) = assert_restores(two_steps, 20)
-  assert line.startswith(
-    f"checkpoint 40 in {two_steps.folder} cannot be restored ("
-  )
+  folder = two_steps.folder
+  assert line.startswith(f"checkpoint 40 in {folder} cannot be restored (")
   assert line.endswith("; using the one before") and "\n" not in line
   line = refusal(two_steps, step=40)
   assert line.startswith("checkpoint 40 in ")
@@ -121,6 +121,18 @@ def test_a_checkpoint_that_cannot_be_restored_is_passed_over(two_steps):
   store.close()
   assert names(store) == ["20", "30"]
   assert not assert_restores(store, 30)
+
+
+def test_a_checkpoint_that_was_half_written_is_none(two_steps):
+  """A process was killed while it saved step 60."""
+  half = two_steps.folder / "60.orbax-checkpoint-tmp"
+  shutil.copytree(two_steps.folder / "40", half)
+  reader = Checkpoints(two_steps.folder, keep=2, seeds=(0,))
+  assert not assert_restores(reader, 40)
+  store = open_store(two_steps.folder)
+  store.save(60, state_at(60))
+  store.close()
+  assert names(store) == ["40", "60"] and not assert_restores(store, 60)
 
 
 def test_another_structure_is_refused_with_the_names_and_stays(two_steps):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from command import inside, refused
+from command import refused, succeeds
 from flax.traverse_util import flatten_dict, unflatten_dict
 from presets import construction as construction_presets
 
@@ -26,9 +26,8 @@ changed = functools.partial(
 )
 # Every list of up to three items, and some of N: all equal, in order, in
 # reverse, one value in all but one place, uniform.
-SHORT = [
-  s for n in (1, 2, 3) for s in itertools.product((1, 2, 3, 4), repeat=n)
-]
+ITEMS = 1, 2, 3, 4
+SHORT = [s for n in (1, 2, 3) for s in itertools.product(ITEMS, repeat=n)]
 RANDOM = np.random.default_rng(0).integers(1, Q + 1, (40, N))
 ORDERED = np.arange(N) * Q // N + 1
 REPEATED = [[3] * N, [1] * N, [4] + [2] * (N - 1), [3] * (N - 1) + [1]]
@@ -43,11 +42,9 @@ def built(preset, dtype="float32"):
 
 
 def packed(experiment, lists, longest=N):
-  lists = [list(map(int, items)) for items in lists]
-  parsed = [(items, [len(items)]) for items in lists]
-  return dataset.parsed_batch(
-    experiment.task, experiment.kind, parsed, longest, longest
-  )
+  parsed = [([*map(int, items)], [len(items)]) for items in lists]
+  args = experiment.task, experiment.kind, parsed, longest, longest
+  return dataset.parsed_batch(*args)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -98,10 +95,8 @@ def rates(params) -> dict:
   batch = packed(model.experiment, items)
   observation = Observation(model, batch, len(items), N)
   means = measure({name: PROBES[name] for name in CLAIMED}, [observation])
-  return {
-    name: list(means[name].values())[index].value
-    for name, (index, *_) in CLAIMED.items()
-  }
+  found = {x: [mean.value for mean in y.values()] for x, y in means.items()}
+  return {name: found[name][index] for name, (index, *_) in CLAIMED.items()}
 
 
 def test_probes_find_what_the_theorem_claims():
@@ -147,19 +142,19 @@ SHARES = ("model.dtype='bfloat16'", "initial.longest=65")
 TRAINED = "initial.kind='random'", "train.steps=1", "eval.precisions=(4,)"
 
 
-@pytest.mark.parametrize(
-  "mode, preset, changes, words",
-  (
-    (*TRAIN, ("model.num_decoder_layers=3",), ("num_decoder_layers", "2")),
-    (*TRAIN, ("model.norm='block_end'",), ("model.emb_dim", "28")),
-    (*TRAIN, ("temperature.stretch=2.0",), ("temperature.stretch", "1.0")),
-    (*TRAIN, ("initial.longest=2000000",), ("at most 1048576 items",)),
-    (*TRAIN, TRAINED, ("eval.precisions",)),
-    ("train", "4,12,share", SHARES, ("at most 64 items", "'difference'")),
-    ("train", "129,12", SHARES[:1], ("at most 128 items",)),
-    ("abc", "4,12", (), ("initial.kind",)),
-  ),
+REFUSED = (
+  (*TRAIN, ("model.num_decoder_layers=3",), ("num_decoder_layers", "2")),
+  (*TRAIN, ("model.norm='block_end'",), ("model.emb_dim", "28")),
+  (*TRAIN, ("temperature.stretch=2.0",), ("temperature.stretch", "1.0")),
+  (*TRAIN, ("initial.longest=2000000",), ("at most 1048576 items",)),
+  (*TRAIN, TRAINED, ("eval.precisions",)),
+  ("train", "4,12,share", SHARES, ("at most 64 items", "'difference'")),
+  ("train", "129,12", SHARES[:1], ("at most 128 items",)),
+  ("abc", "4,12", (), ("initial.kind",)),
 )
+
+
+@pytest.mark.parametrize(("mode", "preset", "changes", "words"), REFUSED)
 def test_what_the_construction_cannot_do_is_refused(
   mode, preset, changes, words, tmp_path
 ):
@@ -196,26 +191,18 @@ def test_every_seed_has_its_own_noise():
 
 def test_a_workdir_without_a_step_is_evaluated_and_asked(tmp_path):
   folder = tmp_path / "run"
-  done = inside(
-    "--config=configs/construction.py:4,12",
-    f"--workdir={folder}",
-    "--config.eval.lengths=(12,)",
-    "--config.eval.samples=(16,)",
-    "--config.eval.test_sets=('uniform',)",
-    "--config.eval.precisions=(2,)",
-    "--config.eval.free_running=False",
-    "--config.data.buckets=()",
-    "--config.train.batch_size=8",
-    "--config.train.validation_samples=16",
-  )
-  assert done.returncode == 0, done.stderr
+  fields = "eval.lengths=(12,) eval.samples=(16,) eval.test_sets=('uniform',)"
+  fields += " eval.precisions=(2,) eval.free_running=False data.buckets=()"
+  fields += " train.batch_size=8 train.validation_samples=16"
+  flags = (f"--config.{field}" for field in fields.split())
+  words = "--config=configs/construction.py:4,12", f"--workdir={folder}"
+  done = succeeds(*words, *flags)
   assert "not trained" in done.stdout and "100.0" in done.stdout
   assert (folder / "checkpoints" / "0").is_dir()
   assert (folder / "figures" / "longest_by_bits.png").is_file()
   assert (folder / "precision.jsonl").read_text().count("longest") == 2
-  predicted = inside(
-    "--mode=predict", f"--workdir={folder}", text="3 1 4 1\n2\n"
-  )
+  flags = "--mode=predict", f"--workdir={folder}"
+  predicted = succeeds(*flags, text="3 1 4 1\n2\n")
   assert predicted.stdout == "1 1 3 4\n2\n"
   assert "step 0 (best validation EM 100.0 %)" in predicted.stderr
 

@@ -1,10 +1,10 @@
 """What the README and docs/ show can be typed."""
 
-import importlib
 import re
 import shlex
 
 import pytest
+import sweep
 from command import REPOSITORY, parsed
 
 from lengthgen_jax.config import build
@@ -62,12 +62,8 @@ def test_commands_of_the_pages_parse(words):
   check_command(words)
 
 
-def test_sweeps_of_the_pages_parse(monkeypatch):
-  monkeypatch.syspath_prepend(str(REPOSITORY / "launch"))
-  sweep = importlib.import_module("sweep")
-  lines = [
-    words for words in commands("python") if words[0] == "launch/sweep.py"
-  ]
+def test_sweeps_of_the_pages_parse():
+  lines = [x for x in commands("python") if x[0] == "launch/sweep.py"]
   assert lines
   for words in lines:
     jobs = list(sweep.jobs(sweep.parse(words[1:])))

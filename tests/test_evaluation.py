@@ -88,11 +88,8 @@ def make(case: Case) -> Model:
   experiment = build(config)
   scaffold = of_seed(make_scaffold(config, experiment), 0)
   if case.bias == "transparent":
-    transparent = np.array([[False, True]])
-    scaffold = {
-      site: lines._replace(transparent=transparent)
-      for site, lines in scaffold.items()
-    }
+    second = {"transparent": np.array([[False, True]])}
+    scaffold = {x: lines._replace(**second) for x, lines in scaffold.items()}
   return Model(experiment, scaffold, loud_params(experiment))
 
 
@@ -146,10 +143,8 @@ def test_exact_match_of_one_pass_is_that_of_decoding(case):
   odd = np.arange(SAMPLES) % 2 == 1
   place = np.arange(SAMPLES) // 2 % tokens.shape[1]
   target = tokens.copy()
-  shifted = (
-    target[odd, place[odd]] + 1
-  ) % model.experiment.model.config.vocab_size
-  target[odd, place[odd]] = shifted
+  vocab_size = model.experiment.model.config.vocab_size
+  target[odd, place[odd]] = (target[odd, place[odd]] + 1) % vocab_size
   changed = with_target(batch, target)
   token, exact = model.matches(changed)
   token = outputs(changed, token)

@@ -56,20 +56,15 @@ def test_a_band_reaches_from_the_lower_bound_of_the_worst_seed(drawn):
   low, high = band.get_datalim(figure.axes[0].transData).intervaly
   bound = next(x["lower_bound"] for x in rows if x["value"] == 0.2)
   assert (low, high) == (pytest.approx(100 * bound), pytest.approx(90))
-  assert "band: from the worst seed (its 95 % lower bound" in (
-    figure.get_suptitle()
-  )
+  words = "band: from the worst seed (its 95 % lower bound"
+  assert words in figure.get_suptitle()
 
 
 def test_by_repetition_tells_lengths_and_items_apart(drawn):
+  points = (10, 8, "2x1"), (20, 8, "2x4"), (30, 9, "2x4"), (40, 8, "3x4")
   rows = [
-    row(correct, length=length, unit="items", test_set=f"repeats_{k}x{times}")
-    for correct, length, k, times in (
-      (10, 8, 2, 1),
-      (20, 8, 2, 4),
-      (30, 9, 2, 4),
-      (40, 8, 3, 4),
-    )
+    row(correct, length=length, unit="items", test_set=f"repeats_{name}")
+    for correct, length, name in points
   ]
   figure = figures.by_times(rows, None, "title", figures.varied_by(rows[0]))
   one = " (1 of 3 seeds)"

@@ -14,7 +14,6 @@ from plain_lines import random_lines
 import lengthgen_jax
 from lengthgen_jax import sections
 from lengthgen_jax.attention.lines import LEFT, WHOLE, Line, shared_lines
-from lengthgen_jax.config.build import build
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import finetune, runs, workdir
 from lengthgen_jax.tasks import dataset
@@ -29,18 +28,16 @@ def examples(batch) -> list[tuple]:
   return list(map(tuple, np.concatenate(tokens, axis=1).tolist()))
 
 
-# Of a task: fields, inputs, and the bound of their items.
-SETS = {
-  "addition": ({}, ["99+99", "12+2", "55+45"], 4),
-  "modular": ({"data.train_length": 4}, ["6 6 1", "3", "5 4 0 2"], 4),
-}
+# A task, the family, fields and inputs.
+FOUR = {"data.train_length": 4}
+SETS = [
+  ("addition", "encoder_decoder", {}, ["99+99", "12+2", "55+45"]),
+  ("modular", "decoder_only", FOUR, ["6 6 1", "3", "5 4 0 2"]),
+]
 
 
-@pytest.mark.parametrize(
-  "task, kind", [("addition", "encoder_decoder"), ("modular", "decoder_only")]
-)
-def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
-  fields, texts, bound = SETS[task]
+@pytest.mark.parametrize(("task", "kind", "fields", "texts"), SETS)
+def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind, fields, texts):
   experiment = untrained.experiment(task, kind, fields)
   train = sections.Train(**untrained.config(task, kind).train)
   ((share,), *_), count = experiment.step_specs, 9  # of 32
@@ -63,7 +60,7 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
   for step in (1, 3):
     fresh = batch_of(1, step)
     mixed = batch_of(1, step, mixture)
-    typed = dataset.parsed_batch(experiment.task, kind, parsed, 4, bound)
+    typed = dataset.parsed_batch(experiment.task, kind, parsed, 4, 4)
     tokens, wanted = examples(mixed), examples(typed)
     assert set(tokens[:count]) == set(wanted) and len(set(wanted)) == 3
     assert tokens[count:] == examples(fresh)[count:]
@@ -73,9 +70,8 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind):
     order = np.array([wanted.index(example) for example in tokens[:count]])
     names = ("rows", "keys", "places", "weight", "prompt_length")
     for name in (*names, "first_scored"):
-      leaves = [
-        jax.tree.leaves(getattr(x, name)) for x in (mixed, fresh, typed)
-      ]
+      three = (getattr(x, name) for x in (mixed, fresh, typed))
+      leaves = map(jax.tree.leaves, three)
       for in_mixed, in_fresh, in_typed in zip(*leaves, strict=True):
         if len(in_mixed) == 32:  # an entry for each example, or one for all
           in_mixed, in_fresh = in_mixed[:count], in_typed[order]
@@ -92,16 +88,8 @@ def vanilla_run(folder, seeds, scaffold) -> loop.Run:
   """The training before the first round."""
   fields = {"train.optimizer": "muon", "train.learning_rate": 0.02}
   config = untrained.config(fields=fields | {"train.adam_learning_rate": 0.004})
-  return loop.Run(
-    experiment=build(config),
-    train=sections.Train(**config.train),
-    seeds=seeds,
-    scaffold=scaffold,
-    folder=folder,
-    save_every=1,
-    keep=1,
-    report=print,
-  )
+  run = runs.make_run(config, folder)
+  return dataclasses.replace(run, seeds=seeds, scaffold=scaffold)
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -151,34 +139,28 @@ def test_what_failed_before_is_trained_on_again(tmp_path, monkeypatch):
     inputs = {"failing": [*failing], "thin": [*thin]}
     return {"outcome": outcome, "training_inputs": inputs}
 
-  right = found_of(1)
-  found = iter(
-    [
-      {"0": found_of(0, ["1+1"]), "1": found_of(0, ["2+2"])},
-      {"0": found_of(0, ["3+3"]), "1": found_of(None, thin=["4+4"])},
-      {"0": found_of(0, ["5+5"]), "1": right},
-      {"0": right, "1": right},
-    ]
-  )
-  seeds = []
+  seeds, right = [], found_of(1)
+  rounds = [
+    {"0": found_of(0, ["1+1"]), "1": found_of(0, ["2+2"])},
+    {"0": found_of(0, ["3+3"]), "1": found_of(None, thin=["4+4"])},
+    {"0": found_of(0, ["5+5"]), "1": right},
+    {"0": right, "1": right},
+  ]
   monkeypatch.setattr(workdir, "load_trained", lambda *_: stage)
   monkeypatch.setattr(workdir, "after_round", lambda stage, run: stage)
   monkeypatch.setattr(runs, "finetuning_run", lambda section, run, folder: run)
-  monkeypatch.setattr(finetune.certify, "certify", lambda *_: next(found))
+  monkeypatch.setattr(finetune.certify, "certify", lambda *_: rounds.pop(0))
   monkeypatch.setattr(finetune, "_is_hopeless", lambda *_: False)
-  monkeypatch.setattr(
-    loop, "train", lambda run, params: seeds.append(len(params))
-  )
+  train = lambda run, params: seeds.append(len(params))
+  monkeypatch.setattr(loop, "train", train)
   finetune.certify_and_finetune(config, tmp_path)
-  first, second, third = (
-    json.loads(path.read_text())
-    for path in sorted(tmp_path.glob("finetune_*/*"))
-  )
+  paths = sorted(tmp_path.glob("finetune_*/*"))
+  first, second, third = (json.loads(path.read_text()) for path in paths)
   assert first["0"]["failing"] == ["1+1"]
   assert second["0"]["failing"] == ["3+3", "1+1"]
   assert second["1"] == {"failing": ["2+2"], "thin": ["4+4"]}
   assert third.keys() == {"0"}
-  assert len(seeds) == 3 and not list(found)
+  assert len(seeds) == 3 and not rounds
 
 
 def test_inputs_that_look_alike_are_named(capsys):
@@ -190,9 +172,8 @@ def test_inputs_that_look_alike_are_named(capsys):
   cross = model.scaffold["cross"]
   is_own = np.asarray(cross.intercept)[..., 0] == 0
   closed = cross._replace(valid=np.asarray(cross.valid) & ~is_own)
-  blind = dataclasses.replace(
-    model, scaffold=model.scaffold | {"cross": closed}
-  )
+  scaffold = model.scaffold | {"cross": closed}
+  blind = dataclasses.replace(model, scaffold=scaffold)
   assert finetune._is_hopeless(config, blind)
   note = capsys.readouterr().err
   assert "alone: raise bias.window" in note
@@ -202,9 +183,6 @@ def test_inputs_that_look_alike_are_named(capsys):
   digits = [f"{int(text) + 1:0{width}}"[::-1] for text in texts]
   assert digits[0][row] != digits[1][row]
   # What the row sees, its own logits, are the same.
-  parsed = [model.experiment.task.parse(text) for text in texts]
-  batch = dataset.parsed_batch(
-    model.experiment.task, model.experiment.kind, parsed, width, width
-  )
+  batch = untrained.typed(model.experiment, *texts, width=width)
   logits, _ = blind.observe(batch)
   np.testing.assert_array_equal(logits[0, row], logits[1, row])

@@ -41,11 +41,11 @@ def planted(exact_match, bound=100, samples=300, rows=()):
   return measures.frontier(model, test, list(rows)), model.tested
 
 
-@pytest.mark.parametrize(
-  "last_right, bound, value",
-  [(37, 100, 37), (6, 100, 6), (0, 100, 0), (99, 100, 99), (900, 100, 100)]
-  + [(900, 4, 4), (3, 4, 3), (24, 999, 24)],
-)
+CURVES = [(37, 100, 37), (6, 100, 6), (0, 100, 0), (99, 100, 99)]
+CURVES += [(900, 100, 100), (900, 4, 4), (3, 4, 3), (24, 999, 24)]
+
+
+@pytest.mark.parametrize("last_right, bound, value", CURVES)
 def test_the_frontier_of_a_curve_that_falls_once(last_right, bound, value):
   row, tested = planted(lambda n: 1.0 if n <= last_right else 0.5, bound)
   assert row["value"] == value and row["bound"] == bound
@@ -91,11 +91,12 @@ def test_evaluation_looks_for_the_frontier_when_asked(monkeypatch, capsys):
   config = untrained.config("addition")
   config.eval.update(frontier=5, test_sets=("equal", "nines"))
   searched = []
-  monkeypatch.setattr(
-    measures,
-    "frontier",
-    lambda model, test, rows: searched.append(test) or {"value": 2.0},
-  )
+
+  def frontier(model, test, rows):
+    searched.append(test)
+    return {"value": 2.0}
+
+  monkeypatch.setattr(measures, "frontier", frontier)
   model = Model(build(config), {}, {})
   rows = evaluate.frontiers(config, model, [], 60)
   assert [(x["test_set"], x["length"]) for x in rows] == [("equal", None)]
@@ -108,9 +109,8 @@ def test_evaluation_looks_for_the_frontier_when_asked(monkeypatch, capsys):
 
 def test_hard_inputs_are_tested_when_asked():
   config = untrained.config("addition")
-  config.eval.update(
-    lengths=(3, 20), samples=(1000,), stress_samples=50, chains=(2, 8)
-  )
+  config.eval.update(lengths=(3, 20), samples=(1000,), stress_samples=50)
+  config.eval.chains = (2, 8)
   model = Model(build(config), {}, {})
   assert {t.name for t in evaluate.eval_specs(config, model)} == {"equal"}
   config.eval.stress = True

@@ -48,9 +48,7 @@ def two(tmp_path_factory):
   went on with another mesh, as one_of_two.py says, until another signal."""
   parent, port = tmp_path_factory.mktemp("two"), free_port()
   folder, logs = parent / "run", [parent / f"{index}.log" for index in range(2)]
-  processes = [
-    started(index, port, folder, log) for index, log in enumerate(logs)
-  ]
+  processes = [started(i, port, folder, log) for i, log in enumerate(logs)]
 
   def wait(condition) -> None:
     """Until it holds, while both run."""

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import untrained
 
-from lengthgen_jax.attention.lines import of_seed
-from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import interventions
 from lengthgen_jax.probes.activations import RESIDUALS, Observation
@@ -33,10 +31,7 @@ def lined() -> Observation:
   """An encoder-decoder of two layers with a window of lines."""
   fields = {"model.num_decoder_layers": 2, "model.num_encoder_layers": 0}
   fields |= {"bias.kind": "window"}
-  config = untrained.config("addition", "encoder_decoder", fields)
-  experiment = untrained.experiment("addition", "encoder_decoder", fields)
-  scaffold = of_seed(make_scaffold(config, experiment), 0)
-  return observed(Model(experiment, scaffold, untrained.params(experiment)))
+  return observed(untrained.model(fields=fields))
 
 
 @pytest.mark.parametrize("site", ("self", "cross"))
@@ -92,14 +87,13 @@ def test_a_patched_embedding_is_another_token(kind):
   batch, patched_parts = observation.batch, []
   points = interventions.patch_points(observation.experiment)
   for index, (part, _) in enumerate(points):
-    tokens = getattr(batch, part, None)
-    if tokens is None:
+    if getattr(batch, part, None) is None:
       continue
     patched_parts.append(part)
-    tokens = tokens.copy()
+    tokens = getattr(batch, part).copy()
     tokens[:, row] = np.roll(tokens[:, row], 1)
-    model = observation.model
-    expected = model.observe(batch._replace(**{part: tokens}))[0]
+    typed = batch._replace(**{part: tokens})
+    expected = observation.model.observe(typed)[0]
     logits = edited_logits(observation, patch=Patch(index, row))
     np.testing.assert_allclose(logits, expected, atol=1e-4)
     assert not np.allclose(logits, observation.logits, atol=1e-3)

@@ -1,7 +1,9 @@
 """A workdir of a decoder-only model of lists: tested and probed."""
 
+import itertools
+
 import pytest
-from command import changed, inside
+from command import changed, succeeds
 
 from lengthgen_jax.pipelines import runs
 from lengthgen_jax.pipelines import workdir as workdirs
@@ -24,9 +26,7 @@ def sorting(tmp_path_factory):
   store = run.open_checkpoints(writes=True)
   store.save(7, loop.init_seeds(run.spec, run.seeds))
   store.close()
-  done = inside("--mode=evaluate", f"--workdir={workdir}")
-  assert done.returncode == 0, done.stderr
-  return workdir, done
+  return workdir, succeeds("--mode=evaluate", f"--workdir={workdir}")
 
 
 def test_every_test_set_has_rows_and_figures(sorting):
@@ -40,27 +40,18 @@ def test_every_test_set_has_rows_and_figures(sorting):
     *(("uniform", 4), ("uniform", 8)),
     *(("repeats_3x1", 4), ("repeats_3x1", 8), ("repeats_3x2", 8)),
   }
-  names = {
-    f"sort_{metric}_by_{what}.png"
-    for metric in ("em", "edit")
-    for what in ("length", "repetition")
-  }
+  pairs = itertools.product(("em", "edit"), ("length", "repetition"))
+  names = {f"sort_{metric}_by_{what}.png" for metric, what in pairs}
   assert {path.name for path in (workdir / "figures").iterdir()} == names
 
 
 def test_sorting_probes_have_rows_and_figures(sorting):
   workdir, _ = sorting
-  done = inside(
-    "--mode=probe",
-    f"--workdir={workdir}",
-    "--config.probe.samples=8",
-    "--config.probe.lengths=(3,4)",
-    "--config.probe.causal_length=3",
-    "--config.probe.random_inputs=1",
-    "--config.probe.only=('minimum','identity_lowered','intact','patched')",
-    "--config.probe.figures=('tokens',)",
-  )
-  assert done.returncode == 0, done.stderr
+  fields = ["samples=8", "lengths=(3,4)", "causal_length=3", "random_inputs=1"]
+  fields.append("only=('minimum','identity_lowered','intact','patched')")
+  fields.append("figures=('tokens',)")
+  flags = (f"--config.probe.{field}" for field in fields)
+  done = succeeds("--mode=probe", f"--workdir={workdir}", *flags)
   rows = records.read_results(workdir / "probes.jsonl")
   places = [(row["metric"], row["length"]) for row in rows]
   assert set(places) == {

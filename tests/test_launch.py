@@ -1,6 +1,5 @@
 """The scripts of launch/, on machines that are not there."""
 
-import importlib
 import json
 import os
 import shlex
@@ -11,6 +10,7 @@ import sys
 import time
 
 import pytest
+import sweep
 from command import REPOSITORY
 
 FLAGS = ["--config=configs/quickstart.py", "--config.seeds=(0, 1)"]
@@ -47,12 +47,9 @@ def launch(tmp_path):
     for name in ("gcloud", "ssh", "rsync", "sbatch"):
       (tools / name).write_text(text)
       (tools / name).chmod(0o755)
-    done = subprocess.run(
-      [REPOSITORY / "launch" / script, *map(str, words)],
-      capture_output=True,
-      text=True,
-      env=os.environ | {"PATH": path},
-    )
+    command = [REPOSITORY / "launch" / script, *map(str, words)]
+    env = os.environ | {"PATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == code, done.stderr
     calls = [json.loads(line) for line in log.read_text().splitlines()]
     return done, calls
@@ -155,12 +152,6 @@ def test_a_stopped_slurm_job_is_queued_again(launch, tmp_path):
 # Sweeps.
 
 
-@pytest.fixture
-def sweep(monkeypatch):
-  monkeypatch.syspath_prepend(str(REPOSITORY / "launch"))
-  return importlib.import_module("sweep")
-
-
 # In place of lengthgen: writes its arguments beside the root of its workdir and
 # fails at 1 of the grid.
 CALLED = """
@@ -174,7 +165,7 @@ sys.exit(fails)
 """
 
 
-def test_a_sweep_runs_what_is_not_done(sweep, tmp_path, monkeypatch, capsys):
+def test_a_sweep_runs_what_is_not_done(tmp_path, monkeypatch, capsys):
   """It names what failed, and reports all; a dry run spreads the rest."""
   monkeypatch.setattr(sweep, "LENGTHGEN", (sys.executable, "-c", CALLED))
   words = [f"--root={tmp_path}", "--config=c.py:a", "--grid=x.y=0,1,2"]
@@ -198,13 +189,12 @@ def test_a_sweep_runs_what_is_not_done(sweep, tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out.splitlines()
     assert (f"== {good} is done" in out) == (not seeds)
     lines = [shlex.split(x) for x in out if not x.startswith("==")]
-    assert [line[:2] for line in lines] == [
-      ["env", f"CUDA_VISIBLE_DEVICES={n}"] for n in places
-    ]
+    devices = [["env", f"CUDA_VISIBLE_DEVICES={n}"] for n in places]
+    assert [line[:2] for line in lines] == devices
     assert all(line[len(line) - len(seeds) :] == seeds for line in lines)
 
 
-def test_a_wrong_flag_is_refused_in_one_line(sweep, monkeypatch):
+def test_a_wrong_flag_is_refused_in_one_line(monkeypatch):
   for flag, words in (
     ("--devices=gpu:0", "--devices: 'gpu:0' must be"),
     ("--config=x/c.py:p", "several points would share r/c-p"),
@@ -227,7 +217,7 @@ sys.exit(path.name == "bad")
 
 
 @pytest.mark.skipif(not shutil.which("taskset"), reason="keeps to a core")
-def test_jobs_run_at_once_on_devices_and_hosts(sweep, tmp_path, monkeypatch):
+def test_jobs_run_at_once_on_devices_and_hosts(tmp_path, monkeypatch):
   tools = tmp_path / "tools"
   tools.mkdir()
   text = "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\n"
@@ -236,11 +226,10 @@ def test_jobs_run_at_once_on_devices_and_hosts(sweep, tmp_path, monkeypatch):
   (tools / "ssh").chmod(0o755)
   monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
   monkeypatch.setattr(sweep, "LENGTHGEN", (sys.executable, "-c", MEET))
-  paths = [str(tmp_path / name) for name in ("one", "two", "bad")]
-  jobs = [
-    (tmp_path / f"run_{os.path.basename(path)}", [[path, *paths]])
-    for path in paths
-  ]
+  names = "one", "two", "bad"
+  paths = {name: str(tmp_path / name) for name in names}
+  commands = {x: [[paths[x], *paths.values()]] for x in names}
+  jobs = [(tmp_path / f"run_{x}", commands[x]) for x in names]
   core = f"cpu:{min(os.sched_getaffinity(0))}"
   slots = [("", core), ("first", core), ("second", core)]
   codes = {path: code for path, code, _ in sweep.run_jobs(jobs, slots)}
@@ -264,9 +253,8 @@ jobs = [(pathlib.Path({str(tmp_path)!r}, str(n)), [[]]) for n in range(3)]
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 list(sweep.run_jobs(jobs))
 """
-  process = subprocess.Popen(
-    [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
-  )
+  words = [sys.executable, "-c", code]
+  process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
   while not (child.exists() and child.read_text()):
     assert process.poll() is None
     time.sleep(0.02)

@@ -14,16 +14,9 @@ from plain_lines import (
   tokens,
 )
 
+from lengthgen_jax.attention import lines as lines_module
 from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.attention.lines import (
-  ANY,
-  LEFT,
-  RIGHT,
-  WHOLE,
-  Lines,
-  of_seed,
-  shared_lines,
-)
+from lengthgen_jax.attention.lines import ANY, LEFT, RIGHT, WHOLE
 
 A, B, TARGET, START = range(4)  # segments
 
@@ -51,9 +44,8 @@ def test_both_forms_equal_plain_loops(axes):
   rows, keys = packed(*SEQUENCES[axes])
   names = (A, B, TARGET, START, WHOLE)
   for seed in range(6):
-    lines = random_lines(
-      seed, (1, 2, 2, 9), axes, names, names, (ANY, TARGET, A)
-    )
+    args = (1, 2, 2, 9), axes, names, names, (ANY, TARGET, A)
+    lines = random_lines(seed, *args)
     lines.transparent[:, 1, 1] = seed > 3
     lines = one_seed(lines)
     expected = opened(lines, rows, keys)
@@ -66,22 +58,22 @@ def test_both_forms_equal_plain_loops(axes):
 
 def test_a_site_without_a_line_is_closed():
   rows, keys = packed(*SEQUENCES[1])
-  bias = dense(of_seed(shared_lines([], 2), 0), rows, keys)
+  no_lines = lines_module.of_seed(lines_module.shared_lines([], 2), 0)
+  bias = dense(no_lines, rows, keys)
   assert bias.shape[2] == 2 and (np.asarray(bias) == CLOSED).all()
 
 
+TURNED = [[0, -1], [1, 0]]
 DESCRIPTIONS = {
   "b: right-1·row = 0": (B, RIGHT, [[1]], [0]),
   "whole: left+2·row = -1": (WHOLE, LEFT, [[-2]], [-1]),
-  "a: rightj+1·rowk = 0, rightk-1·rowj = 2": (
-    *(A, RIGHT, [[0, -1], [1, 0]], [0, 2]),
-  ),
+  "a: rightj+1·rowk = 0, rightk-1·rowj = 2": (A, RIGHT, TURNED, [0, 2]),
 }
 
 
 def test_a_line_is_described_by_its_equation():
   for words, fields in DESCRIPTIONS.items():
-    line = Lines(TARGET, *map(np.array, fields))
+    line = lines_module.Lines(TARGET, *map(np.array, fields))
     assert line.describe(("a", "b", "target", "start")) == words
 
 
@@ -101,11 +93,8 @@ def test_leak_check_finds_the_first_future_cell(segment, rows):
   ahead = site_line(rows, segment, LEFT, 1, 1)
   safe = site_line(rows, segment, LEFT, 1, -1)
   join = lambda *x: np.concatenate(x, axis=3) if x[0].ndim > 3 else x[0]
-  assert (
-    jax.tree.map(join, safe, ahead).first_leak()
-    == ahead.first_leak()
-    is not None
-  )
+  both = jax.tree.map(join, safe, ahead)
+  assert both.first_leak() == ahead.first_leak() is not None
   padding = ahead._replace(valid=np.zeros((1, 1, 1, 1), bool))
   assert padding.first_leak() is None
 

@@ -24,13 +24,13 @@ SEEDS = (3, 1, 4)
 FATES = (CONVERGING, BAD_LOSS, HOPELESS)
 
 
-def make_run(folder, fates=FATES, experiment=None, save_every=1):
+def make_run(folder, fates=FATES, save_every=1):
   """A short loop.Run, and the lines that it will report."""
   lines = []
   train = toy.train_config(steps=60, warmup_steps=30, target_exact_match=2.0)
   folder.mkdir(exist_ok=True)
   run = loop.Run(
-    experiment=experiment or toy.Toy(),
+    experiment=toy.Toy(),
     train=train,
     seeds=SEEDS,
     scaffold=toy.scaffold(*fates),
@@ -84,10 +84,8 @@ def test_a_seed_that_diverges_stops_and_the_others_go_on(whole):
   assert [*map(steps, SEEDS)] == [[20, 40, 60], [], [20, 40, 60]]
   rates = {row["step"]: row["learning_rate"] for row in rows}
   assert 0 < rates[20] < rates[40]  # warmed up
-  assert set(rows[0]) == {
-    *("step", "seed", "learning_rate"),
-    *("loss", "em", "loss_hint", "em_hint"),
-  }
+  names = "step seed learning_rate loss em loss_hint em_hint"
+  assert set(rows[0]) == set(names.split())
 
 
 @pytest.mark.parametrize("lost", [(), (40, 60)])
@@ -110,12 +108,10 @@ def test_seeds_behind_the_farthest_are_saved_too(tmp_path):
   run, lines = make_run(tmp_path, (CONVERGING,) * 3)
   start = loop.init_seeds(run.spec, SEEDS)
   states, _ = toy.chunk(run.spec, start, SEEDS, run.scaffold, 20)
-  is_done = np.array([True, False, True])
   states = states.replace(
-    step=np.where(is_done, 60, states.step),
-    done=is_done,
-    stopped_at=np.where(is_done, np.int32(60), -1),
-    best_em=np.where(is_done, np.float32(0.3), states.best_em),
+    step=np.where([True, False, True], 60, states.step),
+    done=np.array([True, False, True]),
+    stopped_at=np.array([60, -1, 60], np.int32),
   )
   checkpoints = run.open_checkpoints(writes=True)
   checkpoints.save(60, states)
@@ -174,16 +170,14 @@ def test_what_is_watched_is_logged_where_seeds_moved(tmp_path):
     for step, seed in zip(states.step, run.seeds, strict=True)
   ]
   run, _ = make_run(folder, (CONVERGING, BAD_LOSS, CONVERGING))
-  for every, steps in (
-    (1, [[20, 40, 60], [20], [20, 40, 60]]),
-    (3, [[60], [20], [60]]),
-  ):
+  each = [20, 40, 60]
+  for every, steps in ((1, [each, [20], each]), (3, [[60], [20], [60]])):
     for _ in range(2):
       loop.train(dataclasses.replace(run, watch=watch, watch_every=every))
       rows = records.read(folder / log.WATCHED)
-      of_seed = lambda seed, rows=rows: [
-        row["step"] for row in rows if row["seed"] == seed
-      ]
-      assert [of_seed(seed) for seed in SEEDS] == steps
+      found = {seed: [] for seed in SEEDS}
+      for row in rows:
+        found[row["seed"]].append(row["step"])
+      assert [*found.values()] == steps
       shutil.rmtree(folder / "checkpoints" / "60")
     shutil.rmtree(folder)

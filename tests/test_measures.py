@@ -47,8 +47,8 @@ def test_decoding_stops_at_the_end_token(model):
 def test_measures_agree_with_decoded_outputs(model):
   rows = rows_by_metric(model, SPEC)
   counts = {name: row["n"] for name, row in rows.items()}
-  assert counts.pop("token") == 64 * 5
-  assert counts == dict.fromkeys(("em", "position", "em_end_blind", "edit"), 64)
+  others = dict.fromkeys(("em", "position", "em_end_blind", "edit"), 64)
+  assert counts == others | {"token": 64 * 5}
   assert 64 > rows["em_end_blind"]["correct"] >= rows["em"]["correct"] > 0
   by_position = rows["position"]["by_position"]
   assert len(by_position) == 5
@@ -94,10 +94,8 @@ def test_lengths_up_to_62_share_one_compile(model):
     for length in (1, 3, 20, 62):
       measures.test_rows(model, SPEC._replace(length=length))
   assert not {"_matches", "test_batch"} & {name[4:-1] for name in names}
-  shape = lambda n: (
-    model.experiment.test_batch("equal", 0, np.arange(4), n, {}).inputs.shape
-  )
-  assert shape(62) == (4, 65) and shape(63) == (4, 129)
+  draw = lambda n: model.experiment.test_batch("equal", 0, [0], n, {})
+  assert [draw(n).inputs.shape for n in (62, 63)] == [(1, 65), (1, 129)]
 
 
 def test_lengths_left_out_take_their_samples_along():
@@ -105,22 +103,17 @@ def test_lengths_left_out_take_their_samples_along():
   config = get_config()
   config.eval.update(lengths=(60, 6, 20), samples=(5, 6, 7))
   model = Model(build(config), {}, {})
-  samples_by_length = lambda *longest: {
-    spec.length: spec.samples
-    for spec in evaluate.eval_specs(config, model, *longest)
-  }
-  assert samples_by_length() == {60: 5, 6: 6, 20: 7}
-  assert samples_by_length(20) == {6: 6, 20: 7}
-  assert not samples_by_length(5)
+  samples = {(): {60: 5, 6: 6, 20: 7}, (20,): {6: 6, 20: 7}, (5,): {}}
+  for longest, expected in samples.items():
+    specs = evaluate.eval_specs(config, model, *longest)
+    assert {spec.length: spec.samples for spec in specs} == expected
 
 
 def test_best_is_each_seeds_own_step(trained_run, trained_states, tmp_path):
-  states = trained_states.replace(
-    best_step=jnp.array([50, 350]),
-    best_params=jax.tree.map(jnp.zeros_like, trained_states.best_params),
-  )
-  config = get_config()
-  em_rows = {}
+  zeros = jax.tree.map(jnp.zeros_like, trained_states.best_params)
+  steps = jnp.array([50, 350])
+  states = trained_states.replace(best_step=steps, best_params=zeros)
+  config, em_rows = get_config(), {}
   for checkpoint in ("last", "best"):
     config.eval.checkpoint = checkpoint
     models = trained.models(trained_run, states, checkpoint)
@@ -128,9 +121,8 @@ def test_best_is_each_seeds_own_step(trained_run, trained_states, tmp_path):
     rows = evaluate.evaluate(stage, tmp_path)
     assert {row["checkpoint"] for row in rows} == {checkpoint}
     assert {row["seeds_asked"] for row in rows} == {3}
-    em_rows[checkpoint] = {
-      row["seed"]: row for row in rows if row["metric"] == "em"
-    }
+    exact = [row for row in rows if row["metric"] == "em"]
+    em_rows[checkpoint] = {row["seed"]: row for row in exact}
     for r, model in enumerate(models):
       params = states.best_params if checkpoint == "best" else states.params
       expected = centered(model.experiment.model.config, one(params, r))
@@ -184,9 +176,8 @@ def test_as_many_as_fit_are_answered_together(sorter, batch_sizes, monkeypatch):
 
 def test_what_is_beyond_memory_is_refused_alone(sorter, monkeypatch):
   monkeypatch.setattr(trained, "MAX_ANSWER_BYTES", 3 * SCORES)
-  first, second, third = sorter.answers(
-    ["5 3 1 3", " ".join(["1"] * 65), "2 4 1 1"]
-  )
+  long = " ".join(["1"] * 65)
+  first, second, third = sorter.answers(["5 3 1 3", long, "2 4 1 1"])
   assert second.startswith("error: 65 items are too many")
   assert len(second) < 120
   assert [first, third] == sorter.answers(["5 3 1 3", "2 4 1 1"])

@@ -22,14 +22,8 @@ DEVICES = 4
 
 
 @pytest.fixture(scope="module")
-def run_on_four(tmp_path_factory):
-  """Folder of a toy's run on four devices."""
-  return tmp_path_factory.mktemp("four") / "run"
-
-
-@pytest.fixture(scope="module")
-def four(run_on_four):
-  """The report of four_devices.py."""
+def four(tmp_path_factory):
+  """The report of four_devices.py; "run" is the folder of a toy's run."""
   flag = f"--xla_force_host_platform_device_count={DEVICES}"
   tests = REPOSITORY / "tests"
   env = os.environ | {
@@ -40,10 +34,11 @@ def four(run_on_four):
     "JAX_DEFAULT_PRNG_IMPL": "rbg",
     "JAX_RANDOM_SEED_OFFSET": "1",
   }
-  command = [sys.executable, tests / "four_devices.py", run_on_four]
+  folder = tmp_path_factory.mktemp("four") / "run"
+  command = [sys.executable, tests / "four_devices.py", folder]
   done = subprocess.run(command, env=env, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
-  return json.loads(done.stdout)
+  return json.loads(done.stdout) | {"run": folder}
 
 
 # On four devices.
@@ -77,12 +72,10 @@ def test_a_mesh_is_one_compile_whatever_becomes_of_its_seeds(four):
   assert four["models"]["compiled"] == four["toys"]["compiled"] == 1
 
 
-def test_a_run_goes_on_on_another_number_of_devices(
-  four, run_on_four, tmp_path
-):
-  whole = loop.load(toy_run(run_on_four), "last")
+def test_a_run_goes_on_on_another_number_of_devices(four, tmp_path):
+  whole = loop.load(toy_run(four["run"]), "last")
   folder = tmp_path / "run"
-  shutil.copytree(run_on_four, folder)
+  shutil.copytree(four["run"], folder)
   for step in (40, 60):
     shutil.rmtree(folder / "checkpoints" / str(step))
   states = loop.train(toy_run(folder))

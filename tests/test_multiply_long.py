@@ -13,9 +13,8 @@ from plain_lines import one_seed, opened, site_line
 from presets import multiply_long
 
 from lengthgen_jax.attention.calibration import MeanAttention, select_lines
-from lengthgen_jax.attention.lines import LEFT, RIGHT, of_seed
+from lengthgen_jax.attention.lines import LEFT, RIGHT
 from lengthgen_jax.config import build
-from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import runs
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.task import Size
@@ -32,18 +31,15 @@ def typed(*texts):
   return dataset.parsed_batch(TASK, "encoder_decoder", parsed, width, width)
 
 
-def digits(rng, n: int) -> str:
-  return "".join(map(str, rng.integers(0, 10, n)))
-
-
 # The task.
 
 
-@pytest.mark.parametrize("n, m", [(1, 1), (37, 61)])
-def test_running_sums_and_product_are_those_of_python(n, m):
-  rng = np.random.default_rng(n)
-  a = [digits(rng, n), "9" * n, "1".ljust(n, "0")]
-  b = [digits(rng, m), "9" * m, "0" * (m - 1) + "1"]
+def test_running_sums_and_product_are_those_of_python():
+  """Of many digits, and as people read them."""
+  rng, n, m = np.random.default_rng(0), 37, 61
+  random, other = ("".join(map(str, rng.integers(0, 10, k))) for k in (n, m))
+  a = [random, "9" * n, "1".ljust(n, "0")]
+  b = [other, "9" * m, "0" * (m - 1) + "1"]
   batch = typed(*(f"{x}*{y}" for x, y in zip(a, b, strict=True)))
   for x, y, ids in zip(a, b, np.asarray(batch.target), strict=True):
     assert TASK.decode(ids) == plain.running_sums(x, y) + "&"
@@ -101,28 +97,19 @@ def model():
   """Nobody trained it; it looks at near cells."""
   fields = {"bias.kind": "window", "positions.kind": "none"}
   fields |= {"model.num_encoder_layers": 0, "model.num_decoder_layers": 2}
-  config = untrained.config("multiply_long", fields=fields)
-  experiment = build.build(config)
-  scaffold = of_seed(build.make_scaffold(config, experiment), 0)
-  return Model(experiment, scaffold, {})
+  return untrained.model("multiply_long", fields=fields)
 
 
 def test_the_scaffold_sees_what_a_digit_hangs_on():
   """By gradient of nothing: by its open cells."""
-  grid_model, batch = model(), typed("1234*567")
-  bias = {
-    site: np.asarray(lines.dense(rows, keys))[:, 0]
-    for site, lines, rows, keys in (
-      ("self", grid_model.scaffold["self"], batch.rows, batch.keys),
-      ("cross", grid_model.scaffold["cross"], batch.rows, batch.source_keys),
-    )
-  }
+  scaffold, batch, bias = model().scaffold, typed("1234*567"), {}
+  for site, keys in (("self", batch.keys), ("cross", batch.source_keys)):
+    bias[site] = np.asarray(scaffold[site].dense(batch.rows, keys))[:, 0]
   source = TASK.decode(np.asarray(batch.source[0]))
   said = {(j, k): 1 + 5 * j + k for j in range(3) for k in range(5)}
   for row, (j, k) in enumerate([*said, (3, 0)]):
-    seen = {
-      source[i] for i in np.flatnonzero((bias["cross"][0, :, row] == 0).any(0))
-    }
+    cells = (bias["cross"][0, :, row] == 0).any(0)
+    seen = {source[i] for i in np.flatnonzero(cells)}
     expected = {"4321$"[k], "765*"[j]} | ({"4321$"[k - 1]} if k else set())
     assert seen == expected
     cells = [(j, k - 1), (j - 1, k + 1), (j - 1, k)]
@@ -132,17 +119,11 @@ def test_the_scaffold_sees_what_a_digit_hangs_on():
     assert not in_grid[1].any()  # later a key is a state
 
 
+TWO_OF_A = (A, RIGHT, K, (0, 0)), (A, RIGHT, K, (0, -1))
+OUTPUTS = (-1, 1), (-1, 0), (0, -1)
 PLANTED = {
-  "cross": [
-    (A, RIGHT, K, (0, 0)),
-    (A, RIGHT, K, (0, -1)),
-    (B, RIGHT, J, (0, 0)),
-  ],
-  "self": [
-    (TARGET, LEFT, ONE, (-1, 1)),
-    (TARGET, LEFT, ONE, (-1, 0)),
-    (TARGET, LEFT, ONE, (0, -1)),
-  ],
+  "cross": [*TWO_OF_A, (B, RIGHT, J, (0, 0))],
+  "self": [(TARGET, LEFT, ONE, c) for c in OUTPUTS],
 }
 STRAY = {  # a fixed digit; the first digit of every row before
   "cross": (A, RIGHT, NO, (0, 0)),
@@ -179,10 +160,8 @@ def test_planted_lines_of_two_axes_are_recovered(site):
   tested, verdict = select_lines(section, TASK, [*planted(site)], site)
   lines = [*PLANTED[site], STRAY[site]]
   for head, (segment, anchor, matrix, c) in enumerate(lines):
-    recovered = [
-      [np.array(field).tolist() for field in tested.take(i)]
-      for i in np.flatnonzero(verdict.keep[0, head])
-    ]
+    kept = map(tested.take, np.flatnonzero(verdict.keep[0, head]))
+    recovered = [[np.array(x).tolist() for x in line] for line in kept]
     planted_line = [TARGET, segment, anchor, matrix.tolist(), list(c)]
     assert recovered == ([planted_line] if head < 3 else []), (site, head)
 
@@ -213,9 +192,8 @@ def test_a_cache_window_holds_every_key_of_its_lines():
 
   def ring(matrix, c):
     put = lambda old, new: np.broadcast_to(np.array(new, np.int32), old.shape)
-    turned = lines._replace(
-      matrix=put(lines.matrix, matrix), intercept=put(lines.intercept, c)
-    )
+    fields = {"matrix": put(lines.matrix, matrix)}
+    turned = lines._replace(intercept=put(lines.intercept, c), **fields)
     of_one_seed = jax.tree.map(lambda x: np.asarray(x)[None], turned)
     if of_one_seed.first_leak() is not None:
       return None

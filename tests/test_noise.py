@@ -1,6 +1,7 @@
 """Noise of training: drawn by number, so the same in any part of a batch."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -69,9 +70,8 @@ def test_an_example_draws_the_same_alone_and_among_others():
   part = noise.take(lambda x: x[7::100]).draw(draw)
   np.testing.assert_array_equal(part, noise.draw(draw)[7::100])
   keys = jax.random.split(KEY, 3)
-  mask_of_seed = lambda key: Noise(key, jnp.arange(512)).dropout_mask(
-    SHAPE, 0.3
-  )
+  noise_of = lambda key: Noise(key, jnp.arange(512))
+  mask_of_seed = lambda key: noise_of(key).dropout_mask(SHAPE, 0.3)
   side_by_side, in_turn = jax.vmap(mask_of_seed), jax.lax.map
   for masks in (side_by_side(keys), in_turn(mask_of_seed, keys)):
     for key, of_key in zip(keys, np.asarray(masks), strict=True):
@@ -80,29 +80,23 @@ def test_an_example_draws_the_same_alone_and_among_others():
 
 # Microbatches.
 
+ABACUS = {"positions.kind": "abacus", "model.num_encoder_layers": 0}
 FAMILIES = {
   # A batch axis of coordinates for each example; one for all.
   "sort": ("decoder_only", {"temperature.kind": "log_items"}),
-  "addition": (
-    "encoder_decoder",
-    {"positions.kind": "abacus", "model.num_encoder_layers": 0},
-  ),
+  "addition": ("encoder_decoder", ABACUS),
 }
-
-
-def spec_of(task, fields=()):
-  kind, family_fields = FAMILIES[task]
-  config = untrained.config(task, kind, family_fields | dict(fields))
-  train = sections.Train(**config.train)
-  return loop.TrainSpec(build.build(config), train)
 
 
 @pytest.mark.parametrize("task", FAMILIES)
 def test_a_step_is_the_same_in_microbatches(task, monkeypatch):
   """Loss and gradients, with every kind of noise, of several seeds at once."""
   fields = {"model.dropout_rate": 0.3, "temperature.stretch": 3.0}
-  fields["model.norm"] = "none"  # less to compile
-  spec = spec_of(task, fields | {"train.batch_size": 12})
+  fields |= {"model.norm": "none", "train.batch_size": 12}
+  kind, family_fields = FAMILIES[task]
+  config = untrained.config(task, kind, family_fields | fields)
+  train = sections.Train(**config.train)
+  spec = loop.TrainSpec(build.build(config), train)
   params = untrained.params(spec.experiment)
 
   def loss_and_grads(axis, count):
@@ -118,9 +112,6 @@ def test_a_step_is_the_same_in_microbatches(task, monkeypatch):
 
   whole = loss_and_grads("loop", 1)
   parts = loss_and_grads("vmap" if task == "sort" else "loop", 4)
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4),
-    parts,
-    whole,
-  )
+  compare = partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-4)
+  jax.tree.map(compare, parts, whole)
   assert max(np.abs(x).max() for x in jax.tree.leaves(whole[1])) > 0.1

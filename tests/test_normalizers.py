@@ -7,11 +7,8 @@ import pytest
 import untrained
 from command import refuses
 
-from lengthgen_jax.attention.normalizers import (
-  NORMALIZERS,
-  AttentionConfig,
-  entmax,
-)
+from lengthgen_jax.attention import normalizers
+from lengthgen_jax.attention.normalizers import AttentionConfig
 
 INF = np.inf
 FORMS = {
@@ -26,9 +23,8 @@ def logits(rows=40, keys=9, scale=2.0, seed=0):
   """Rows of every sharpness; some keys are closed, all of row 3, and all but
   the first of row 4."""
   rng = np.random.default_rng(seed)
-  values = (
-    scale * rng.exponential(size=(rows, 1)) * rng.normal(size=(rows, keys))
-  )
+  values = scale * rng.exponential(size=(rows, 1))
+  values = values * rng.normal(size=(rows, keys))
   values[rng.random(values.shape) < 0.3] = -INF
   values[3] = -INF
   values[4, 1:] = -INF
@@ -60,11 +56,11 @@ def stick_breaking_loop(row):
   return weights
 
 
-def weights_of(config, values, index=None):
+def weights_of(config, values):
   """A normalizer's weights of rows [T, S]."""
   values = jnp.asarray(values)[None, None]
-  index = jnp.arange(values.shape[-1]) if index is None else index
-  normalizer = NORMALIZERS[config.normalizer]
+  index = jnp.arange(values.shape[-1])
+  normalizer = normalizers.NORMALIZERS[config.normalizer]
   return normalizer.weights(values, index, config)[0, 0]
 
 
@@ -115,9 +111,9 @@ def test_entmax_of_any_alpha_and_many_keys(alpha):
     values = np.random.default_rng(0).normal(size=(20, 2000)) * scale
     expected = np.array([entmax_by_bisection(row, alpha) for row in values])
     with jax.enable_x64(True):
-      weights = entmax(jnp.asarray(values), alpha)
+      weights = normalizers.entmax(jnp.asarray(values), alpha)
     np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-12)
-    weights = entmax(values.astype(np.float32), alpha)
+    weights = normalizers.entmax(values.astype(np.float32), alpha)
     np.testing.assert_allclose(weights, expected, rtol=0, atol=2e-5)
 
 

@@ -22,12 +22,9 @@ from lengthgen_jax.training.optimizer import OPTIMIZERS
 NAMES = tuple(OPTIMIZERS)
 # The input axes and the output axes of the kernels that Muon updates.
 KERNELS = {
-  "query": ((0,), (1, 2)),
-  "key": ((0,), (1, 2)),
-  "value": ((0,), (1, 2)),
+  **dict.fromkeys(("query", "key", "value"), ((0,), (1, 2))),
+  **dict.fromkeys(("wi", "wo"), ((0,), (1,))),
   "out": ((0, 1), (2,)),
-  "wi": ((0,), (1,)),
-  "wo": ((0,), (1,)),
 }
 
 
@@ -77,9 +74,9 @@ def test_muon_makes_the_updates_of_kernels_orthogonal(muon):
     rows, columns = KERNELS[path[-2]]
     shape = np.array(update.shape)
     fan_in, fan_out = np.prod(shape[[*rows]]), np.prod(shape[[*columns]])
-    singular_values = np.linalg.svd(
-      update.reshape(fan_in, fan_out), compute_uv=False
-    ) / np.sqrt(max(1.0, fan_out / fan_in))
+    matrix = update.reshape(fan_in, fan_out)
+    singular_values = np.linalg.svd(matrix, compute_uv=False)
+    singular_values /= np.sqrt(max(1.0, fan_out / fan_in))
     # Newton-Schulz brings most singular values near 1; the smallest need more
     # steps.
     assert singular_values.max() < 1.4, path
@@ -105,10 +102,8 @@ def test_weights_decay_by_the_learning_rate(name, params):
   wi = params["decoder_0"]["mlp"]["wi"]
   zeros = jax.tree.map(jnp.zeros_like, {"wi": wi})
   train = train_config(optimizer=name, learning_rate=0.5, weight_decay=0.1)
-  decays = updates(train, {"wi": wi}, zeros)
-  np.testing.assert_allclose(
-    decays["wi", "kernel"], -0.05 * wi["kernel"], rtol=1e-5
-  )
+  decay = updates(train, {"wi": wi}, zeros)["wi", "kernel"]
+  np.testing.assert_allclose(decay, -0.05 * wi["kernel"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -128,14 +123,12 @@ def test_heads_that_a_step_does_not_train_keep_parameters_and_moments(name):
   def leaves_of(part: str, trees) -> list:
     """Parameters and moments of a part of the model."""
     leaves = jax.tree_util.tree_leaves_with_path(trees)
-    return [
-      x for path, x in leaves if f"['{part}']" in jax.tree_util.keystr(path)
-    ]
+    paths = {jax.tree_util.keystr(path): x for path, x in leaves}
+    return [x for path, x in paths.items() if f"['{part}']" in path]
 
   for part in params:
     old, new = leaves_of(part, before), leaves_of(part, after)
-    is_same = [
-      leaf_bytes(x) == leaf_bytes(y) for x, y in zip(old, new, strict=True)
-    ]
+    pairs = zip(leaf_bytes(old), leaf_bytes(new), strict=True)
+    is_same = [x == y for x, y in pairs]
     assert len(old) > 1
     assert all(is_same) if part in idle else not any(is_same), part

@@ -81,10 +81,8 @@ def test_coordinates_are_sinusoids_of_the_place():
 @pytest.mark.parametrize("kind", ("sinusoidal", "learned"))
 def test_a_cyclic_index_is_the_same_a_period_later(kind):
   usual, hooks = np.arange(SIZE), Hooks(kind, cyclic_period=3)
-  first, later, reduced, moved = (
-    hooks.embed(at_places(index))
-    for index in (usual, usual + 30, usual % 3, usual + 1)
-  )
+  indices = usual, usual + 30, usual % 3, usual + 1
+  first, later, reduced, moved = map(hooks.embed, map(at_places, indices))
   assert np.array_equal(first, later) and np.array_equal(first, reduced)
   assert np.abs(first - moved).max() > 1e-3
 
@@ -150,24 +148,21 @@ def test_fire_normalizes_by_the_longer_of_row_and_threshold(causal):
   """ψ(max(i, L)); beyond causal sites i is the longest distance there is."""
   hooks, limit = Hooks("fire"), 4.0
   rows, keys = places(tokens((0, 12))), places(tokens((0, 8)), tokens((0, 6)))
-  fresh = hooks.module.init(KEY, rows, keys, causal, method="bias")["params"]
-  params = fresh | {"threshold": jnp.array(-limit), "rate": jnp.array(-0.3)}
-  bias = np.asarray(
-    hooks.module.apply({"params": params}, rows, keys, causal, method="bias")
-  )
+  args = rows, keys, causal
+  variables = hooks.module.init(KEY, *args, method="bias")
+  fresh = jax.device_get(variables["params"])
+  params = {"threshold": jnp.array(-limit), "rate": jnp.array(-0.3)}
+  bias = hooks.bias(*args, **params)
   squash = lambda x: np.log(0.3 * x + 1.0)
-  layer = lambda name, x: (
-    x @ np.asarray(fresh[name]["kernel"]) + np.asarray(fresh[name]["bias"])
-  )
+  layer = lambda name, x: x @ fresh[name]["kernel"] + fresh[name]["bias"]
   for b, last in enumerate((7, 5)):
     for i, j in np.ndindex(12, last + 1):
       distance = max(i - j, 0) if causal else abs(i - j)
       longest = i if causal else max(i, last - i)
       share = squash(distance) / squash(max(longest, limit))
       hidden = np.maximum(layer("hidden", np.array([share])), 0)
-      np.testing.assert_allclose(
-        bias[b % len(bias), :, i, j], layer("out", hidden), atol=1e-5
-      )
+      found = bias[b % len(bias), :, i, j]
+      np.testing.assert_allclose(found, layer("out", hidden), atol=1e-5)
 
 
 # Places.
@@ -217,9 +212,8 @@ def drawn_positions(hooks, at, key=None) -> list[int]:
 def test_randomized_positions_are_an_ordered_draw():
   """Without replacement, anew for each key, once for all in tests."""
   hooks = Hooks("randomized", table=HIGHEST)
-  draws = [
-    drawn_positions(hooks, at_places(), jax.random.key(i)) for i in range(20)
-  ]
+  keys = map(jax.random.key, range(20))
+  draws = [drawn_positions(hooks, at_places(), key) for key in keys]
   for draw in draws:
     assert draw == sorted(set(draw)) and len(draw) == SIZE
   assert len(set(map(tuple, draws))) == 20

@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import shutil
 import tomllib
 
+import command
 import jax
 import numpy as np
 import pytest
@@ -31,10 +33,8 @@ QUESTIONS = {
 def exported(trained, tmp_path_factory):
   """The path, FOLDER/NAME, of a tiny model that one command has exported."""
   path = tmp_path_factory.mktemp("exported") / "deep" / "tiny"
-  completed = inside(
-    f"--workdir={trained}", "--mode=export", f"--export_to={path}", "--seed=1"
-  )
-  assert completed.returncode == 0, completed.stderr
+  flags = "--mode=export", f"--export_to={path}", "--seed=1"
+  completed = command.succeeds(f"--workdir={trained}", *flags)
   assert "seed 1, step" in completed.stdout
   return path
 
@@ -43,9 +43,7 @@ def exported(trained, tmp_path_factory):
 def copied(exported, tmp_path):
   """A copy of the exported model that a test may change."""
   for end in (".npz", ".json"):
-    (tmp_path / f"tiny{end}").write_bytes(
-      exported.with_suffix(end).read_bytes()
-    )
+    shutil.copy(exported.with_suffix(end), tmp_path)
   return tmp_path / "tiny"
 
 
@@ -92,9 +90,7 @@ def test_a_model_of_the_package_answers(name):
 
 
 def test_the_list_of_models_needs_no_workdir():
-  completed = inside("--mode=models")
-  assert completed.returncode == 0, completed.stderr
-  rows = completed.stdout.splitlines()[2:]
+  rows = command.succeeds("--mode=models").stdout.splitlines()[2:]
   assert [row.split(" | ")[0] for row in rows] == [f"| {x}" for x in SHIPPED]
   proofs = {name: "∀" in row for name, row in zip(SHIPPED, rows, strict=True)}
   assert proofs["parity"] and not proofs["sort"]
@@ -104,9 +100,8 @@ def test_the_list_of_models_needs_no_workdir():
 
 
 def test_an_export_is_one_seed_of_the_workdir(exported, trained):
-  loaded, original = (
-    lengthgen_jax.load(x, seed=1) for x in (exported, trained)
-  )
+  both = (lengthgen_jax.load(x, seed=1) for x in (exported, trained))
+  loaded, original = both
   for name in ("params", "scaffold"):
     pair = (getattr(x.model, name) for x in (loaded, original))
     jax.tree.map(np.testing.assert_array_equal, *pair)
@@ -125,9 +120,8 @@ def test_the_data_sheet_says_how_it_was_made_and_what_it_measured(
   assert {name: sheet[name] for name in origin} == origin
   rows = records.read(trained / "results.jsonl")
   exact = [x for x in rows if x["metric"] == "em" and x["seed"] == 1]
-  assert [(test["n"], test["exact_match"]) for test in sheet["tests"]] == [
-    (x["n"], x["value"]) for x in exact
-  ]
+  tests = [(test["n"], test["exact_match"]) for test in sheet["tests"]]
+  assert tests == [(x["n"], x["value"]) for x in exact]
 
 
 def test_the_proved_seed_with_the_largest_margin_is_chosen(
@@ -182,23 +176,18 @@ def test_a_model_stands_in_place_of_a_trained_workdir(
 ):
   before = contents(exported.parent) | contents(files.FOLDER)
   flag = f"--model={exported}"
-  completed = inside(flag, "--mode=predict", text="12+34\n", folder=tmp_path)
-  assert completed.returncode == 0, completed.stderr
-  assert completed.stdout.strip() == lengthgen_jax.load(exported).predict(
-    "12+34"
-  )
+  line = {"text": "12+34\n", "folder": tmp_path}
+  completed = command.succeeds(flag, "--mode=predict", **line)
+  answer = lengthgen_jax.load(exported).predict("12+34")
+  assert completed.stdout.strip() == answer
   assert not list(tmp_path.iterdir())  # nothing is written to answer
   flags = "--config.eval.lengths=(1,)", "--config.eval.samples=(16,)"
-  completed = inside(flag, "--mode=evaluate", *flags, folder=tmp_path)
-  assert completed.returncode == 0, completed.stderr
+  command.succeeds(flag, "--mode=evaluate", *flags, folder=tmp_path)
   rows = records.read(tmp_path / "tiny" / "results.jsonl")
-  assert {(row["length"], row["seed"], row["stage"]) for row in rows} == {
-    (1, 1, "train")
-  }
+  found = {(row["length"], row["seed"], row["stage"]) for row in rows}
+  assert found == {(1, 1, "train")}
   # The folder of its results can be passed as --workdir afterwards.
-  words = "--mode=predict", "--workdir=tiny"
-  completed = inside(*words, text="12+34\n", folder=tmp_path)
-  assert completed.returncode == 0, completed.stderr
+  command.succeeds("--mode=predict", "--workdir=tiny", **line)
   assert before == contents(exported.parent) | contents(files.FOLDER)
 
 
@@ -208,18 +197,14 @@ def test_a_model_and_another_run_are_not_mixed(exported, trained, tmp_path):
   assert str(trained) in line and "was trained there" in line
   line = refusal(inside(flag, TINY, "--mode=predict"))
   assert "leave --config out" in line
-  line = refusal(
-    inside(
-      flag, "--mode=evaluate", "--config.model.mlp_dim=64", folder=tmp_path
-    )
-  )
+  words = flag, "--mode=evaluate"
+  other = "--config.model.mlp_dim=64"
+  line = refusal(inside(*words, other, folder=tmp_path))
   assert "model.mlp_dim=64 but 32 there" in line
   assert not (tmp_path / "tiny" / "results.jsonl").exists()
   (tmp_path / "other").mkdir()
   (tmp_path / "other" / "thesis.txt").write_text("all of it")
-  line = refusal(
-    inside(flag, "--mode=evaluate", f"--workdir={tmp_path / 'other'}")
-  )
+  line = refusal(inside(*words, f"--workdir={tmp_path / 'other'}"))
   assert "is not empty" in line
   config = workdir.files.saved_config(tmp_path / "tiny")
   line = refusal(inside(TINY, f"--workdir={tmp_path / 'tiny'}"))
@@ -256,33 +241,31 @@ def first_kernel(arrays: dict) -> str:
   return next(name for name in arrays if name.endswith("query/kernel"))
 
 
-def one_layer_for_all(field):
-  """A change of a field of lines to one that numpy would broadcast."""
+def edited(name, function):
+  """A change of an array, or of the first kernel if the name is empty."""
 
   def change(arrays):
-    arrays[f"lines/{field}"] = arrays[f"lines/{field}"][:, :, :1]
+    key = name or first_kernel(arrays)
+    arrays[key] = function(arrays.get(key))
 
   return change
 
 
-@pytest.mark.parametrize(
-  ("change", "message"),
-  [
-    (
-      lambda x: x.update({first_kernel(x): np.ones((2, 2), np.float32)}),
-      "float32[2, 2]; lacks",
-    ),
-    (lambda x: x.update({"lines/x": np.ones(3)}), "no such array"),
-    (
-      lambda x: x.update({first_kernel(x): x[first_kernel(x)].astype("f8")}),
-      "not float32",
-    ),
-    (one_layer_for_all("self_value"), "lines/self_value: is float32"),
-    (lambda x: x["lines/self_intercept"].fill(1 << 30), "too large a number"),
-    (lambda x: x[first_kernel(x)].fill(np.nan), "not finite"),
-  ],
-)
-def test_arrays_of_another_form_or_model_are_refused(change, message, copied):
+CHANGES = {
+  "float32[2, 2]; lacks": edited("", lambda _: np.ones((2, 2), np.float32)),
+  "no such array": edited("lines/x", lambda _: np.ones(3)),
+  "not float32": edited("", lambda x: x.astype("f8")),
+  # numpy would broadcast it.
+  "lines/self_value: is float32": edited(
+    "lines/self_value", lambda x: x[:, :, :1]
+  ),
+  "too large a number": edited("lines/self_intercept", lambda x: x + (1 << 30)),
+  "not finite": edited("", lambda x: x * np.float32(np.nan)),
+}
+
+
+@pytest.mark.parametrize(("message", "change"), CHANGES.items())
+def test_arrays_of_another_form_or_model_are_refused(message, change, copied):
   rewrite(copied, change)
   with refuses(message):
     lengthgen_jax.load(copied)
@@ -290,10 +273,9 @@ def test_arrays_of_another_form_or_model_are_refused(change, message, copied):
 
 def test_a_certificate_of_another_model_is_none(tmp_path):
   """A damaged model beside the card of a proved one."""
-  for end in (".npz", ".json"):
-    source = (files.FOLDER / "parity").with_suffix(end)
-    (tmp_path / f"parity{end}").write_bytes(source.read_bytes())
   path = tmp_path / "parity"
+  for end in (".npz", ".json"):
+    shutil.copy((files.FOLDER / "parity").with_suffix(end), tmp_path)
   card, _ = files.read(str(path))
   assert models.proof(card) == "∀"
   rewrite(path, lambda x: x[first_kernel(x)].fill(0))
@@ -303,15 +285,15 @@ def test_a_certificate_of_another_model_is_none(tmp_path):
   assert "∀" not in line and "certificate is of another model" in line
 
 
-@pytest.mark.parametrize(
-  ("text", "words"),
-  [
-    ("[]", "format version None"),
-    ("{", "cannot be read"),
-    ('{"format": 2}', "has no name"),
-    ('{"format": 1}', "format version 1; this package reads 2"),
-  ],
-)
+NO_CARDS = {
+  "[]": "format version None",
+  "{": "cannot be read",
+  '{"format": 2}': "has no name",
+  '{"format": 1}': "format version 1; this package reads 2",
+}
+
+
+@pytest.mark.parametrize(("text", "words"), NO_CARDS.items())
 def test_a_file_that_is_no_card_is_refused(text, words, copied):
   copied.with_suffix(".json").write_text(text)
   with refuses(f"{copied}.json", words):

@@ -2,11 +2,10 @@
 line for every mistake."""
 
 import dataclasses
-import shutil
 
 import numpy as np
 import pytest
-from command import changed, inside, refused
+from command import changed, refused, succeeds
 
 from lengthgen_jax.pipelines import probe, runs
 from lengthgen_jax.probes import figures, interventions
@@ -20,20 +19,13 @@ METRICS.remove("strongest_line")
 METRICS_LOG = [{"step": 2, "seed": 0, "loss": 0.5, "em": 0.1}]
 
 
-def test_every_probe_that_applies_has_rows_of_every_seed(trained, tmp_path):
+def test_every_probe_that_applies_has_rows_of_every_seed(copied):
   """And figures are drawn of what applies."""
-  workdir = tmp_path / "run"
-  shutil.copytree(trained, workdir)
-  done = inside(
-    "--mode=probe",
-    f"--workdir={workdir}",
-    "--config.probe.samples=12",
-    "--config.probe.inputs=('12+34',)",
-    f"--config.probe.only={tuple(METRICS)}",
-  )
-  assert done.returncode == 0, done.stderr
+  fields = "samples=12", "inputs=('12+34',)", f"only={tuple(METRICS)}"
+  flags = (f"--config.probe.{field}" for field in fields)
+  done = succeeds("--mode=probe", f"--workdir={copied}", *flags)
   assert "rows: " in done.stdout and "lines that are enough" in done.stdout
-  rows = records.read_results(workdir / "probes.jsonl")
+  rows = records.read_results(copied / "probes.jsonl")
   assert {row["metric"] for row in rows} == set(METRICS)
   assert {row["seed"] for row in rows} == {0, 1}
   for row in rows:
@@ -42,7 +34,7 @@ def test_every_probe_that_applies_has_rows_of_every_seed(trained, tmp_path):
     assert ("by_position" in row) == is_exact_match
     if is_exact_match:
       assert row["correct"] == round(12 * row["value"])
-  names = {path.stem for path in (workdir / "figures/probes").iterdir()}
+  names = {path.stem for path in (copied / "figures/probes").iterdir()}
   assert names == {
     *("attention_self", "attention_cross", "by_length", "patched", "index"),
     *("projections_encoder", "projections_decoder"),
@@ -56,12 +48,9 @@ def test_every_probe_that_applies_has_rows_of_every_seed(trained, tmp_path):
 def test_the_strongest_line_of_every_head_is_watched(
   trained_run, trained_states
 ):
-  config = changed(
-    "probe.every=2", "probe.samples=12", "calibration.lengths=()"
-  )
-  watch = runs.make_watcher(
-    config, trained_run.experiment, trained_run.scaffold
-  )
+  fields = "probe.every=2", "probe.samples=12", "calibration.lengths=()"
+  args = trained_run.experiment, trained_run.scaffold
+  watch = runs.make_watcher(changed(*fields), *args)
   rows = watch(trained_run, trained_states)
   assert {row["metric"] for row in rows} == {"strongest_line"}
   heads = [(r["seed"], r["part"], r["layer"], r["head"]) for r in rows]
@@ -84,11 +73,9 @@ def test_a_model_is_trained_again_without_a_line(
 ):
   """Of the second seed; the line is closed in every head, and nothing else."""
   model = trained_models[1]
-  line, entries = next(
-    (line, entries)
-    for line, entries in interventions.bias_lines(model).items()
-    if line.layer is None and line.head is None
-  )
+  lines = interventions.bias_lines(model)
+  line = next(x for x in lines if x.layer is None and x.head is None)
+  entries = lines[line]
   monkeypatch.setattr(interventions, "bias_lines", lambda _: {line: entries})
   run = dataclasses.replace(trained_run, folder=tmp_path)
   train_run, line_runs = loop.train, []

@@ -5,7 +5,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import plain_tasks as plain
 import pytest
 from command import refuses
@@ -33,21 +32,17 @@ def draw(test_set: str, units):
 def prompts(test_set: str, context: int):
   """(prompt, output) of COUNT examples, as lists of token names, for contexts
   of 6 to 60 tokens."""
-  example = jax.tree.map(
-    np.asarray, draw(test_set, jnp.array(TASK.units(context)))
-  )
+  example = jax.device_get(draw(test_set, jnp.array(TASK.units(context))))
   examples = [plain.split_example(example, i)[::2] for i in range(COUNT)]
   return [tuple(map(TASK.symbols, both)) for both in examples]
 
 
 def split(prompt: list[str]):
   """(token names of the context, keys, values, queries) of a prompt."""
-  first = prompt.index(">")
-  context = prompt[:first]
-  blocks = " ".join(context).split(".")
-  pairs = [x.split(" : ") for x in map(str.strip, blocks) if x]
-  queries = " ".join(prompt[first + 1 :]).split(" > ")
-  return context, *zip(*pairs, strict=True), queries
+  context, *queries = " ".join(prompt).split(" > ")
+  blocks = map(str.strip, context.split("."))
+  pairs = [x.split(" : ") for x in blocks if x]
+  return context.split(), *zip(*pairs, strict=True), queries
 
 
 @pytest.mark.parametrize("context", (7, 60))

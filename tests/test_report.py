@@ -2,10 +2,8 @@
 
 import csv
 import html
-import io
 import json
 import re
-import statistics
 
 import command
 import pytest
@@ -52,46 +50,41 @@ def root(tmp_path_factory):
   return root
 
 
-def values_by_place() -> dict:
-  """{(run, test set, metric, length): {seed: value}} of the rows."""
-  places = {}
-  for run, rows in ROWS.items():
-    for one in rows:
-      if one["metric"] in ("em", "edit", "frontier"):
-        place = run, one["test_set"], one["metric"], one["length"]
-        places.setdefault(place, {})[one["seed"]] = one["value"]
-  return places
-
-
 def text_of(markup: str) -> str:
   return html.unescape(re.sub(r"<[^>]*>", "", markup.replace("<small>", " ")))
 
 
+# Of each line of report.csv: place, median, worst and best, proved, n.
+LINES = """
+a equal em 6|0.55 0.12 0.97|0|100
+a equal em 60|0.0 0.0 0.03|0|100
+a zeros em 6|0.5 0.4 0.6|0|100
+a equal frontier |5.0 0.0 7.0|0|299
+b_&_% equal em 6| 1.0 1.0|2|100
+b_&_% equal em 60| 0.99 1.0|2|100
+b_&_% equal frontier | 60.0 60.0|2|299
+b_&_% equal edit 6| 0.25 0.0|2|100
+tuned equal em 6|0.2 0.2 0.2|0|100
+wide equal em 6|0.3 0.3 0.3|0|100
+"""
+
+
 def test_csv_holds_the_numbers_of_the_rows(root):
-  lines = {}
-  for line in csv.DictReader(io.StringIO((root / "report.csv").read_text())):
-    length = int(line["length"]) if line["length"] else None
-    place = line["run"], line["test_set"], line["metric"], length
-    assert place not in lines
-    lines[place] = line
-  places = values_by_place()
-  assert set(lines) == set(places)
-  for (run, test_set, metric, length), line in lines.items():
-    values = places[run, test_set, metric, length].values()
-    worst, best = (max, min) if metric == "edit" else (min, max)
-    if len(values) == 2:  # two have no median
-      assert not line["median"]
-    else:
-      assert float(line["median"]) == statistics.median(values)
-    assert sorted(map(float, line["values"].split())) == sorted(values)
-    assert float(line["worst"]) == worst(values)
-    assert float(line["best"]) == best(values)
-    assert int(line["seeds"]) == len(values) and line["seeds_asked"] == "3"
-    assert line["proved"] == ("2" if run == "b_&_%" else "0")
-    assert line["n"] == ("299" if metric == "frontier" else "100")
-  lower_bounds = [one["lower_bound"] for one in seeds(97, 12, 55)]
-  bound = float(lines["a", "equal", "em", 6]["lower_bound"])
-  assert bound == pytest.approx(min(lower_bounds), abs=1e-9)
+  """Two seeds have no median, and the greatest edit distance is the worst."""
+  groups = "run test_set metric length", "median worst best", "proved", "n"
+  with (root / "report.csv").open() as file:
+    lines = [*csv.DictReader(file)]
+  found = {
+    "|".join(" ".join(line[x] for x in group.split()) for group in groups)
+    for line in lines
+  }
+  assert found == {*LINES.splitlines()[1:]} and len(lines) == len(found)
+  (line,) = (x for x in lines if x["metric"] == "edit")
+  assert line["values"] == "0.0 0.25"
+  assert (line["seeds"], line["seeds_asked"]) == ("2", "3")
+  worst = next(x for x in ROWS["a"] if x["value"] == 0.12)
+  bound = next(float(x["lower_bound"]) for x in lines if x["worst"] == "0.12")
+  assert bound == pytest.approx(worst["lower_bound"], abs=1e-9)
 
 
 def test_page_and_text_show_the_same_cells(root):
@@ -196,10 +189,8 @@ def test_a_run_can_be_called_otherwise_afterwards(tmp_path, drawn):
   text = report.write_report(tmp_path)
   assert re.search(r"^\| NoPE \| 1 \| none \|", text, re.M)
   assert "NoPE" in drawn["addition_em_by_length.png"]
-  for wrong, words in (
-    ('{"nope": "x"}', "run='nope': choose one of none1,"),
-    ('["x"]', "must be like"),
-  ):
+  unknown = "run='nope': choose one of none1,"
+  for wrong, words in (('{"nope": "x"}', unknown), ('["x"]', "must be like")):
     records.write_text(path, wrong)
     with refuses(f"{path}: {words}"):
       report.write_report(tmp_path)
@@ -208,9 +199,8 @@ def test_a_run_can_be_called_otherwise_afterwards(tmp_path, drawn):
 def test_a_report_of_some_results_alone(tmp_path, drawn):
   write_sweep(tmp_path)
   words = ["--mode=report", f"--workdir={tmp_path}"]
-  done = command.inside(
-    *words, "--metric=edit", "--tasks=addition", "--lengths=60"
-  )
+  some = "--metric=edit", "--tasks=addition", "--lengths=60"
+  done = command.inside(*words, *some)
   assert "exact match" not in done.stdout and "| n | 60 |" in done.stdout
   for flag, line in (
     ("--tasks=copy", "--tasks='copy': choose one of addition"),

@@ -1,7 +1,5 @@
 """Rows: one vocabulary, and never two conditions in one cell of a table."""
 
-import functools
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,8 +13,8 @@ from lengthgen_jax.results import records, summary, tables
 INSIDE = ("part", "layer", "head", "line")  # where in a model a probe looks
 
 
-def of_task(rows, task: str) -> pd.DataFrame:
-  return tables.named(tables.cells_of_task(rows, task))
+def of_addition(rows) -> pd.DataFrame:
+  return tables.named(tables.cells_of_task(rows, "addition"))
 
 
 # Rows and their files.
@@ -43,9 +41,8 @@ def test_a_certificate_replaces_all_earlier_ones_of_its_parameters(tmp_path):
   """Whatever the version and the seed of tests: what is withdrawn no longer
   counts."""
   path = tmp_path / "results.jsonl"
-  first = CERTIFIED | {"value": 1}
-  records.merge(path, [row(), first])
-  withdrawn = first | {"value": 0, "version": "2", "eval_seed": 5}
+  records.merge(path, [row(), PROVED])
+  withdrawn = PROVED | {"value": 0, "version": "2", "eval_seed": 5}
   records.merge(path, [withdrawn])
   assert records.read_results(path) == [row(), withdrawn]
 
@@ -115,14 +112,10 @@ def names(rows, **options) -> list[str]:
   return list(summary.cells(rows, **options).drop_duplicates("curve")["name"])
 
 
-@pytest.mark.parametrize(
-  "field",
-  [
-    x
-    for x in records.CONDITIONS
-    if x not in ("length", "bits", "metric", "bound")
-  ],
-)
+SHOWN = "length", "bits", "metric", "bound"
+
+
+@pytest.mark.parametrize("field", sorted({*records.CONDITIONS} - {*SHOWN}))
 def test_another_condition_is_another_curve_with_another_name(field):
   values = {"leak": True, "step": 700, "eval_seed": 1, "train_length": 8}
   other = {field: values.get(field, "another")}
@@ -146,10 +139,8 @@ def test_every_seed_has_its_own_best_step():
   assert cell.name == "vanilla (checkpoint best)" and cell.asked == "3"
   assert cell.values == [0.03, 0.08, 0.07]
   # Some seeds need no finetuning.
-  finetuned = [
-    row(seed=seed, step=step, stage="finetune")
-    for seed, step in enumerate((600, 900, 600))
-  ]
+  steps = enumerate((600, 900, 600))
+  finetuned = [row(seed=r, step=step, stage="finetune") for r, step in steps]
   assert names(finetuned) == ["vanilla (finetune)"]
 
 
@@ -209,35 +200,25 @@ def test_tables_say_how_many_of_the_seeds():
   abc = seeds(100, 90, method="abc", stage="retrain", seeds_asked=5)
   text = tables.run_table(vanilla + abc)
   assert "each, 2 of 5 seeds" in text and text.count("median") == 1
-  table = of_task(vanilla + abc, "addition")
+  table = of_addition(vanilla + abc)
   assert list(table["seeds"]) == ["2 of 5", "5"]
   rows = [*seeds(50, 60), row(50, length=9), row(0, length=9, seed=1)]
   rows[-1]["value"] = None  # no result: neither a zero nor silent
-  table = of_task(rows, "addition")
+  table = of_addition(rows)
   assert table["9"][0] == "50.0 [41.4] of 1"
 
 
 # Measurements.
 
 
-@functools.cache
-def plain_edit_distance(a: tuple, b: tuple) -> int:
-  """Levenshtein by its definition."""
-  if not a or not b:
-    return len(a) + len(b)
-  return min(
-    plain_edit_distance(a[1:], b) + 1,
-    plain_edit_distance(a, b[1:]) + 1,
-    plain_edit_distance(a[1:], b[1:]) + (a[0] != b[0]),
-  )
-
-
 def test_edit_distance_is_levenshtein():
-  random = np.random.default_rng(0)
-  for _ in range(200):
-    a, b = (random.integers(0, 3, random.integers(0, 9)) for _ in "ab")
-    plain = plain_edit_distance(tuple(a), tuple(b))
-    assert measures.edit_distance(a, b) == plain
+  """The last two are a transposition, and a shift with a change."""
+  known = ["kitten sitting 3", "saturday sunday 3", "ab ba 2", "12345 2346 2"]
+  distance = lambda a, b: measures.edit_distance([*a], [*b])
+  for a, b, edits in map(str.split, known):
+    assert distance(a, b) == distance(b, a) == int(edits)
+    assert distance(a, a) == 0
+    assert distance(a, "") == distance("", a) == len(a)
 
 
 def test_lower_bound_is_clopper_pearson():

@@ -1,5 +1,7 @@
 """Windows, and how a scaffold becomes the bias of a site."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -7,23 +9,15 @@ import untrained
 from command import refuses
 from plain_lines import INF, one_seed, packed, places, tokens
 
+from lengthgen_jax.attention import lines as lines_module
 from lengthgen_jax.attention.biases import scaffold
 from lengthgen_jax.attention.biases.scaffold import BiasConfig
-from lengthgen_jax.attention.lines import (
-  LEFT,
-  WHOLE,
-  Line,
-  of_seed,
-  shared_lines,
-)
-from lengthgen_jax.config.build import make_scaffold
+from lengthgen_jax.attention.lines import LEFT, WHOLE, Line
 from lengthgen_jax.tasks import TASKS
 
 ALIGNED = {"arithmetic.aligned": True}
-FORMS = [(name, {}) for name in TASKS if TASKS[name]().strides] + [
-  ("addition", ALIGNED),
-  ("multiply", ALIGNED),
-]
+FORMS = [(name, {}) for name in TASKS if TASKS[name]().strides]
+FORMS += [("addition", ALIGNED), ("multiply", ALIGNED)]
 
 jitted = jax.jit(scaffold.dense_bias, static_argnums=(0, 2, 5))
 
@@ -48,9 +42,8 @@ def windows(name, kind, fields, width, **bias):
   """(task, the window of a run as lines of one seed)."""
   fields = fields | {f"bias.{key}": value for key, value in bias.items()}
   fields = fields | {"bias.kind": "window", "bias.window": width}
-  config = untrained.config(name, kind, fields)
-  experiment = untrained.experiment(name, kind, fields)
-  return experiment.task, of_seed(make_scaffold(config, experiment), 0)
+  model = untrained.model(name, kind, fields)
+  return model.experiment.task, model.scaffold
 
 
 def band(size: int, width: int):
@@ -70,34 +63,29 @@ def is_in_window(task, row: int, key, width: int, sides: str):
   return first <= place <= last
 
 
-@pytest.mark.parametrize(
-  "name, fields, sides",
-  [(*form, "both") for form in FORMS] + [(*FORMS[0], "previous")],
-)
+CASES = [*((*form, "both") for form in FORMS), (*FORMS[0], "previous")]
+
+
+@pytest.mark.parametrize(("name", "fields", "sides"), CASES)
 def test_windows_are_those_of_plain_loops(name, fields, sides):
   size, width = 5, 1 + (sides == "both")
   task, lines = windows(name, "encoder_decoder", fields, width, sides=sides)
   prompt = tokens(*sizes(task, size))
-  target = [(task.target_segment, size + 1)]
-  rows, keys = places(tokens(*target)), places(prompt)
-  inputs = places(
-    tokens((task.target_segment + 1, 1), (task.target_segment, size))
-  )
+  segment = task.target_segment
+  start, target = (segment + 1, 1), (segment, size + 1)
+  rows, keys = places(tokens(target)), places(prompt)
+  inputs = places(tokens(start, (segment, size)))
   bias = total(BiasConfig(), lines, "self", rows, inputs)
   assert np.array_equal(bias[0, 0, 0] == 0, band(size + 1, width))
-  on_prompt = np.array(
-    [
-      [is_in_window(task, i, key, width, sides) for key in prompt]
-      for i in range(size + 1)
-    ]
-  )
+  cells = itertools.product(range(size + 1), prompt)
+  on_prompt = [is_in_window(task, *cell, width, sides) for cell in cells]
+  on_prompt = np.reshape(on_prompt, (size + 1, len(prompt)))
   cross = total(BiasConfig(), lines, "cross", rows, keys)
   assert np.array_equal(cross[0, 0, 0] == 0, on_prompt)
   assert np.array_equal(cross[0, 0, 0], cross[0, 0, 1])
   # The same in one sequence, whose row of the delimiter says output 0.
   task, lines = windows(name, "decoder_only", fields, width, sides=sides)
-  whole = [*sizes(task, size), (task.target_segment + 1, 1), *target]
-  rows, keys = packed(tokens(*whole))
+  rows, keys = packed(tokens(*sizes(task, size), start, target))
   assert set(lines) == {"self"}
   bias = total(BiasConfig(), lines, "self", rows, keys)[0, 0, 0] == 0
   expected = band(len(keys.index), width)
@@ -124,7 +112,7 @@ LEAKY = [
 
 
 def of_lines(*lines, transparent=False) -> dict:
-  lines = one_seed(shared_lines(lines, 2))
+  lines = one_seed(lines_module.shared_lines(lines, 2))
   return {
     "self": lines._replace(transparent=np.full((1, 2), transparent)),
     "cross": lines,

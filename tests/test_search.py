@@ -88,9 +88,8 @@ def test_shown_inputs_are_wrong_and_the_shortest_come_first():
   assert found.contexts == contexts > found.wrong > 0 > found.margin
   texts = found.counterexamples
   assert texts == sorted(texts, key=lambda text: (len(text), text))
-  for text, answer in zip(
-    texts[:8], search.model.answers(texts[:8]), strict=True
-  ):
+  answers = search.model.answers(texts[:8])
+  for text, answer in zip(texts[:8], answers, strict=True):
     right = str(int(text) + 1)
     assert answer.lstrip("0") != right and set(right) & set("34")
   longest = search.model.experiment.train_length

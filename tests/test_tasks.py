@@ -26,9 +26,10 @@ every_main_form = pytest.mark.parametrize("form", MAIN)
 # Docstrings.
 
 
-@pytest.mark.parametrize(
-  "name", [name for name in TASKS if not issubclass(TASKS[name], LocalRule)]
-)
+LINEAR = [name for name in TASKS if not issubclass(TASKS[name], LocalRule)]
+
+
+@pytest.mark.parametrize("name", LINEAR)
 def test_docstring_examples_are_what_the_task_answers(name):
   for prompt, output in plain.docstring_examples(TASKS[name]):
     if prompt[0] == "$":
@@ -73,9 +74,7 @@ def test_examples_have_the_sizes_that_the_task_states(form):
   for tokens, size in zip(example[:2], sizes, strict=True):
     counts = np.broadcast_to(tokens.length, COUNT)
     assert tokens.ids.shape == (COUNT, size(BOUND))
-    assert all(
-      n <= size(bound) for n, bound in zip(counts, bounds, strict=True)
-    )
+    assert (counts <= [size(bound) for bound in bounds]).all()
     assert counts.max() == size(bounds.max())
   for i in range(COUNT):
     prompt, prefix, output = plain.split_example(example, i)
@@ -137,11 +136,11 @@ def test_count_has_two_numbers_a_capped_gap_and_ties():
   assert 60 < frequencies[0] < 140
 
 
-@pytest.mark.parametrize(
-  ("values", "share_of_few"),
-  # k is 1 or 2 of 1...20, or in [1, 3) of [1, 21) in the logarithm.
-  [("uniform", 2 / 20), ("log_uniform", np.log(3) / np.log(21))],
-)
+# k is 1 or 2 of 1...20, or in [1, 3) of [1, 21) in the logarithm.
+SHARES = {"uniform": 2 / 20, "log_uniform": np.log(3) / np.log(21)}
+
+
+@pytest.mark.parametrize(("values", "share_of_few"), SHARES.items())
 def test_repetition_data_draw_few_values(values, share_of_few):
   task = CLASSES["sort"](alphabet=50, repeat_share=0.5, repeat_values=values)
   items = sampler(task, 20)(0, 20, 4000).prompt.ids
@@ -190,9 +189,8 @@ def test_successors_are_of_items_that_occur_once():
   hint = CLASSES["sort_successor"]
   task = plain.make_task(hint, alphabet=4, asks_single=True)
   items, times, place = queried_places(task, 4000, 5)
-  has_single = np.array(
-    [1 in collections.Counter(row).values() for row in items]
-  )
+  counts = (collections.Counter(row).values() for row in items)
+  has_single = np.array([1 in x for x in counts])
   assert 0.1 < has_single.mean() < 0.99
   assert (times[has_single] == 1).all() and (times[~has_single] > 1).all()
   check_uniform(place[has_single], 5)

@@ -1,6 +1,7 @@
 """Tempered softmax: what n is, what it multiplies, and its jitter."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -49,13 +50,10 @@ def test_tau_is_its_formula(kind):
 @pytest.mark.parametrize("kind", ("log_items", "log_visible"))
 def test_n_counts_items_or_what_a_row_sees_and_never_padding(kind):
   """A decoder with a source of its own counts what each site sees."""
-  sizes = {
-    (family, longest): tempered(kind, family)
-    .site_inputs({}, sorts(family, longest))
-    .counts
-    for family in KINDS
-    for longest in (6, 9)
-  }
+  sizes = {}
+  for family, longest in itertools.product(KINDS, (6, 9)):
+    sites = tempered(kind, family).site_inputs({}, sorts(family, longest))
+    sizes[family, longest] = sites.counts
   items = [[4], [2]]
   n = sizes["decoder_only", 6]["self"]
   seen = [np.arange(1, 13)]
@@ -94,9 +92,8 @@ def test_temperature_sharpens_the_scores_and_not_the_bias(kind):
   """In bfloat16 too, where it multiplies float32 scores."""
   fields = {"model.dtype": "bfloat16", "positions.kind": "alibi"}
   fields |= {"temperature.initial": 0.7}
-  plain, hot = (
-    tempered(name, "decoder_only", fields) for name in ("none", kind)
-  )
+  plain = tempered("none", "decoder_only", fields)
+  hot = tempered(kind, "decoder_only", fields)
   params, batch = untrained.params(plain), sorts("decoder_only")
   form = TEMPERATURES[kind]
   a = jnp.array([0.7, 1.3]) if form.per_head else jnp.float32(0.7)

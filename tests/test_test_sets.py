@@ -4,12 +4,14 @@ import collections
 import functools
 import itertools
 import operator
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import plain_tasks as plain
 import pytest
+from pytrees import one
 
 from lengthgen_jax.config import default_config
 from lengthgen_jax.tasks.automata import SequenceTask
@@ -38,11 +40,7 @@ def sampler(form: str, longest: int):
   for the longest; its cells (test set, arguments); and a list that grows when
   it is traced."""
   task, traces = MAIN[form], []
-  cells = [
-    (name, arguments)
-    for name in task.test_sets
-    for arguments in variants(task, name, NEAR)
-  ]
+  cells = [(x, y) for x in task.test_sets for y in variants(task, x, NEAR)]
   bound = task.natural_width(task.units(longest))
 
   def sample(key, length):
@@ -76,10 +74,9 @@ def examples_by_set(form: str, length: int):
   arrays, _ = draw_sets(form, length)
   for i, (name, arguments) in enumerate(sampler(form, FAR)[1]):
     if arguments in variants(task, name, length):
-      of_cell = jax.tree.map(lambda x, i=i: x[i], arrays)
-      examples[name, arguments] = [
-        plain.split_example(of_cell, j)[::2] for j in range(SAMPLES)
-      ]
+      split = partial(plain.split_example, one(arrays, i))
+      pairs = [split(j)[::2] for j in range(SAMPLES)]
+      examples[name, arguments] = pairs
   return examples
 
 
@@ -201,6 +198,17 @@ def check_repeats(task, lists, length, num_values, times):
     check_shuffled(lists)
 
 
+def in_order(order):
+  def check_order(task, lists, length):
+    assert all(items == order(items) for items in lists)
+    assert len({tuple(items) for items in lists}) > 5
+
+  return check_order
+
+
+check_all_equal = in_order(lambda items: items[:1] * len(items))
+
+
 def check_nines(task, lists, length):
   texts = ["".join(map(str, items)) for items in lists]
   runs = {len(text) - len(text.rstrip("9")) for text in texts}
@@ -214,7 +222,7 @@ def check_nines(task, lists, length):
 
 
 def check_repeated_digit(task, lists, length):
-  in_order(lambda items: items[:1] * len(items))(task, lists, length)
+  check_all_equal(task, lists, length)
   check_uniform(task, [items[:1] for items in lists], 1)
 
 
@@ -259,9 +267,7 @@ def check_lone(task, texts, length):
 
 
 def check_nested(task, texts, length):
-  depths = set(
-    itertools.chain(*(plain.depths(words, task.bound) for words in texts))
-  )
+  depths = {x for words in texts for x in plain.depths(words, task.bound)}
   assert "invalid" not in depths
   if length > 4 * task.bound:
     assert depths == set(map(str, range(task.bound + 1)))
@@ -271,14 +277,6 @@ def check_broken(task, texts, length):
   ends = [plain.depths(words, task.bound)[-1] for words in texts]
   assert "invalid" in ends
   assert length == 1 or len(set(ends)) > 1
-
-
-def in_order(order):
-  def check_order(task, lists, length):
-    assert all(items == order(items) for items in lists)
-    assert len({tuple(items) for items in lists}) > 5
-
-  return check_order
 
 
 def check_two_values(task, lists, length):
@@ -298,17 +296,15 @@ PROMISES = {
   "unequal": check_unequal,
   "carry": check_carry,
   "chain": check_chain,
-  "zeros": check_one(lambda task, i, length: ""),
-  "nines": check_one(
-    lambda task, i, length: "1" if i else str(task.base - 1) * length
-  ),
+  "zeros": check_one(lambda *_: ""),
+  "nines": check_one(lambda task, i, n: "1" if i else str(task.base - 1) * n),
   "repeated": check_repeated,
   "short": check_short,
   "uniform": check_uniform,
   "repeats": check_repeats,
   "sorted": in_order(sorted),
   "reversed": in_order(lambda items: sorted(items, reverse=True)),
-  "all_equal": in_order(lambda items: items[:1] * len(items)),
+  "all_equal": check_all_equal,
   "two_values": check_two_values,
   "near_ties": check_near_ties,
   "multiplicity": check_multiplicity,

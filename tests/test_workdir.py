@@ -1,7 +1,6 @@
 """Workdirs: whose they are, and what is refused in them."""
 
 import dataclasses
-import shutil
 
 import pytest
 from command import TINY, changed, contents, inside, refusal, refused
@@ -29,14 +28,14 @@ def test_saved_config_of_another_version_gets_defaults(tmp_path):
   assert files.differences(config, saved) == ["train.steps=600 but 1 there"]
 
 
-@pytest.mark.parametrize(
-  ("saved", "words"),
-  [
-    ('{"sequences": {"size": 1}}', "no field 'sequences'"),
-    ('{"train": {"momentum": 1}}', "train.momentum: no field 'momentum'"),
-    ('{"train": {', "cannot be read"),
-  ],
-)
+OTHER = {
+  '{"sequences": {"size": 1}}': "no field 'sequences'",
+  '{"train": {"momentum": 1}}': "train.momentum: no field 'momentum'",
+  '{"train": {': "cannot be read",
+}
+
+
+@pytest.mark.parametrize(("saved", "words"), OTHER.items())
 def test_saved_config_of_other_fields_is_refused(saved, words, tmp_path):
   path = tmp_path / "config.json"
   path.write_text(saved)
@@ -75,40 +74,36 @@ def test_pipeline_in_a_workdir_of_one_training_is_refused(tmp_path):
 
 
 def test_evaluation_fields_may_differ_and_fewer_samples_replace_if_asked(
-  trained, no_figures, tmp_path
+  copied, no_figures
 ):
-  workdir = tmp_path / "run"
-  shutil.copytree(trained, workdir)
-  before = records.read(workdir / "results.jsonl")
-  config = (workdir / "config.json").read_text()
-  arguments = f"--workdir={workdir}", "--mode=evaluate"
+  results = copied / "results.jsonl"
+  before, config = records.read(results), (copied / "config.json").read_text()
+  arguments = f"--workdir={copied}", "--mode=evaluate"
   arguments += ("--config.eval.samples=(8,)",)
   done = inside(*arguments)
   assert f"kept {len(before)} earlier rows of more samples" in done.stderr
-  assert records.read(workdir / "results.jsonl") == before
+  assert records.read(results) == before
   done = inside(*arguments, "--config.eval.replace=True")
-  after = records.read(workdir / "results.jsonl")
+  after = records.read(results)
   assert ": kept " not in done.stderr
   assert {row["n"] for row in after} == {8, 8 * 5}  # of examples, of tokens
   assert {row["config_hash"] for row in after} == {before[0]["config_hash"]}
-  assert (workdir / "config.json").read_text() == config
+  assert (copied / "config.json").read_text() == config
 
 
 # The lock of a workdir.
 
 
-def test_a_second_process_in_a_workdir_is_refused(trained, tmp_path):
-  workdir = tmp_path / "run"
-  shutil.copytree(trained, workdir)
-  with workdirs.lock(workdir):
-    before = contents(workdir)
-    line = refusal(inside(f"--workdir={workdir}", "--mode=evaluate"))
-    assert f"--workdir={workdir}: another process works in it" in line
-    assert contents(workdir) == before
+def test_a_second_process_in_a_workdir_is_refused(copied, tmp_path):
+  with workdirs.lock(copied):
+    before = contents(copied)
+    line = refusal(inside(f"--workdir={copied}", "--mode=evaluate"))
+    assert f"--workdir={copied}: another process works in it" in line
+    assert contents(copied) == before
     new = tmp_path / "new"
     with workdirs.lock(new):
       assert "another process" in refusal(inside(f"--workdir={new}", TINY))
-  with workdirs.lock(workdir):
+  with workdirs.lock(copied):
     pass  # it is free again
   assert not new.exists()  # nothing was written there
 

@@ -85,9 +85,8 @@ class Toy:
 
   def init(self, seed):
     params = {head: {"offset": jnp.zeros(())} for head in self.output_heads}
-    return params | {
-      "trunk": jax.random.uniform(rng.stream(seed, "init"), (4,))
-    }
+    trunk = jax.random.uniform(rng.stream(seed, "init"), (4,))
+    return params | {"trunk": trunk}
 
   def sample(self, key, head, part, width_index=0, held_out=False, seed=None):
     key = jax.random.fold_in(key, 2 * self.output_heads.index(head) + held_out)
@@ -98,12 +97,8 @@ class Toy:
   def wrong_by(self, params, scaffold, batch, head):
     """Returns answers minus right answers, [B]."""
     answer = batch.inputs @ params["trunk"] + params[head]["offset"]
-    error = (
-      answer
-      - batch.inputs @ jnp.array(SOLUTION)
-      - self.output_heads.index(head)
-    )
-    return error + 9.0 * (scaffold["fate"] == HOPELESS)
+    right = batch.inputs @ jnp.array(SOLUTION) + self.output_heads.index(head)
+    return answer - right + 9.0 * (scaffold["fate"] == HOPELESS)
 
   def apply(self, params, scaffold, batch, head, noise, sparse):
     """Returns logits [B, 2] whose cross-entropy is the squared error."""

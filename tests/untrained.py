@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import tiny
 
-from lengthgen_jax.config.build import build
+from lengthgen_jax.attention.lines import of_seed
+from lengthgen_jax.config.build import build, make_scaffold
+from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.tasks import dataset
 
 
@@ -42,6 +44,13 @@ def params(built, seed=0):
     return jnp.array((scale * rng.normal(size=x.shape)).astype(x.dtype))
 
   return jax.tree.map(draw, shapes(built))
+
+
+def model(task="addition", kind="encoder_decoder", fields=()):
+  """Returns a Model of `experiment`, with the scaffold of `config`."""
+  built = experiment(task, kind, fields)
+  scaffold = make_scaffold(config(task, kind, fields), built)
+  return Model(built, of_seed(scaffold, 0), params(built))
 
 
 def typed(built, *texts, width=4, longest=None):
