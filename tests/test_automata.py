@@ -23,7 +23,7 @@ def tracked(task, items):
 
 
 def test_brackets_of_all_short_texts_are_nested_as_a_stack_says():
-  """Of several kinds; of one kind test_tasks.py has random ones."""
+  """Of several kinds; test_test_sets.py has long texts of one kind."""
   brackets, bound = "()[]{}", 2
   task = TASKS["dyck"](brackets=brackets, bound=bound)
   for items in itertools.product(range(len(brackets)), repeat=5):

@@ -99,6 +99,15 @@ def test_a_machine_runs_until_it_halts_or_leaves_the_tape():
     assert busy_beaver.answer([ids]) == f"{text} ({end})"
 
 
+def test_a_number_is_halved_until_nothing_is_left():
+  numbers = 0, 13, 98765
+  texts = [str(number) for number in numbers]
+  grids = grids_of(TASKS["halving"](), texts, "decoder_only")
+  for number, text, rows in zip(numbers, texts, grids, strict=True):
+    halves = [number >> j for j in range(4 * len(text))]
+    assert [int(row) for row in rows] == halves
+
+
 def test_half_of_the_lists_to_sort_have_repeated_items():
   task = TASKS["insertion_sort"](alphabet=250)
   size = Size(jnp.array((6, 6)), jnp.array((6, 6)), (6, 6))
