@@ -199,10 +199,8 @@ def test_released_statistics_differ_only_as_described():
   # Ties and zeros change μ and σ of all lines, and not of the distinct ones.
   attention = np.zeros((1, 1, 3, 6), np.float32)
   attention[..., 0], attention[..., 1:3] = 0.6, 0.2
-  for name, strengths in (
-    ("distinct", [0.6, 0.2]),
-    ("all", [0.6, 0.2, 0.2, 0, 0, 0]),
-  ):
+  by_name = {"distinct": [0.6, 0.2], "all": [0.6, 0.2, 0.2, 0, 0, 0]}
+  for name, strengths in by_name.items():
     keys = places(tokens((A, 6)))
     _, selection = absolute(attention, keys, (0,), statistics=name)
     score = (0.6 - np.mean(strengths)) / np.std(strengths)

@@ -50,11 +50,10 @@ def test_states_of_mean_zero_give_the_same_logits(
 
 
 def test_models_that_read_the_mean_are_not_centered():
-  for field, value in (
-    ("model.norm", "post"),
-    ("model.norm_kind", "rms"),
-    ("temperature.kind", "asentmax"),
+  for field in (
+    {"model.norm": "post"},
+    {"model.norm_kind": "rms"},
+    {"temperature.kind": "asentmax"},
   ):
-    fields = PLAIN | {field: value}
-    experiment = untrained.experiment("addition", "decoder_only", fields)
+    experiment = untrained.experiment("addition", "decoder_only", PLAIN | field)
     assert not centering.can_center(experiment.model.config)
