@@ -8,6 +8,7 @@ import pytest
 import untrained
 from plain_lines import INF, one_seed, opened, places, site_line, tokens
 
+from lengthgen_jax import sections
 from lengthgen_jax.attention import calibration
 from lengthgen_jax.attention.calibration import (
   MeanAttention,
@@ -24,8 +25,8 @@ A, B, TARGET = range(3)  # segments
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
 def _select(means, candidates, threshold, causal, rule_fields):
-  rule = calibration.Rule(threshold=threshold, **dict(rule_fields))
-  return calibration.calibrate(means, candidates, causal, rule)
+  section = sections.Calibration(**dict(rule_fields))
+  return calibration.calibrate(means, candidates, causal, threshold, section)
 
 
 def select(means, candidates, threshold=2.0, causal=False, **rule_fields):

@@ -16,7 +16,6 @@ lines of grids. `compact` makes a bias of what is left. Shapes: R seeds, N
 layers, H heads, T rows, S keys, C candidate lines, K lines of a head, A axes.
 """
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Collection, Sequence
@@ -27,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from lengthgen_jax import sections
 from lengthgen_jax.attention.lines import (
   LEFT,
   RIGHT,
@@ -37,30 +37,6 @@ from lengthgen_jax.attention.lines import (
 )
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.tasks.task import Task
-
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-  """How lines are measured, which are kept, and their bias."""
-
-  # a line's strength d_l is the "mean" of the attention in its cells, or the
-  # "sum" (the released ABC program)
-  line: str = "mean"
-  # κ: a line is kept if its score (d_l - μ)/σ among the lines of its head
-  # exceeds it (the papers' d_l > μ + κσ)
-  threshold: float = 2.0
-  # μ and σ are taken over "all" lines, over the "distinct" non-zero strengths
-  # (released program), or over "long" lines, which cross enough rows
-  statistics: str = "all"
-  # a kept line's bias is d_l - d_max with d_max over its "direction" (Algorithm
-  # 1) or the whole "head" (equation 1), or d_l itself ("none", released
-  # program)
-  maximum: str = "head"
-  # how many cells a kept line must have, as a share of the rows that are used
-  min_cells: float = 0.5
-  # the segments that are the first row of a grid: for lines to them only the
-  # queries of row 0 of the grid count
-  first_rows: tuple[int, ...] = ()
 
 
 class MeanAttention(NamedTuple):
@@ -190,27 +166,34 @@ def _matrices(
 
 
 def calibrate(
-  attention: Sequence[MeanAttention], lines: Lines, causal: bool, rule: Rule
+  attention: Sequence[MeanAttention],
+  lines: Lines,
+  causal: bool,
+  threshold: float | jax.Array,
+  section: sections.Calibration,
+  first_rows: tuple[int, ...] = (),
 ) -> Selection:
   """Tests the C candidate lines of one site on its mean attention under every
   condition; keeps those that cross enough rows and exceed the threshold under
   all of them.
 
   If `causal`, only cells count whose key is at the row's own position or before
-  it; `causal` and `rule` are static under jit.
+  it. `first_rows` are the segments that are the first row of a grid: for lines
+  to them only the queries of row 0 of the grid count. Both are static under
+  jit, and so is `section`, which says how lines are measured, and their bias.
   """
-  measure = lambda mean: _measure(mean, lines, causal, rule)
+  measure = lambda mean: _measure(mean, lines, causal, section, first_rows)
   strength, score, is_long = jax.lax.map(measure, _stack(attention))
   score, is_long_everywhere = score.min(axis=0), is_long.all(axis=0)
-  keep = is_long_everywhere & (score > rule.threshold)
+  keep = is_long_everywhere & (score > threshold)
   strength = jnp.where(is_long, strength, 0.0).mean(axis=0)
   value = strength
   # Lines that never cross enough rows are no maximum of scores below zero.
   is_ever_long = is_long.any(axis=0)
   candidate_strength = jnp.where(is_ever_long, strength, -jnp.inf)
-  if rule.maximum == "head":
+  if section.maximum == "head":
     value = strength - _or_zero(candidate_strength.max(-1, keepdims=True))
-  elif rule.maximum == "direction":
+  elif section.maximum == "direction":
     # Lines of one direction have the same segment, anchor and matrix.
     equal = lambda x: (x[:, None] == x).reshape(len(x), len(x), -1).all(-1)
     same_direction = (
@@ -231,37 +214,25 @@ def _or_zero(maximum: jax.Array) -> jax.Array:
 def _stack(attention: Sequence[MeanAttention]) -> MeanAttention:
   """Stacks the attention of all conditions along a new first axis, each padded
   to the largest number of rows and of keys."""
-  num_rows, num_keys = np.max(
-    [mean.values.shape[2:] for mean in attention], axis=0
-  )
 
-  def pad(x: Array, size: int, axis: int, value: float = 0) -> jax.Array:
-    padding = [(0, 0)] * x.ndim
-    padding[axis] = (0, size - x.shape[axis])
-    return jnp.pad(x, padding, constant_values=value)
-
-  def pad_coordinates(coordinates: Coordinates, size: int) -> Coordinates:
-    return Coordinates(
-      pad(coordinates.segment, size, 1, PAD),
-      pad(coordinates.left, size, 1),
-      pad(coordinates.right, size, 1),
-      pad(coordinates.index, size, 0),
+  def stack(*fields: Array) -> jax.Array:
+    shape = np.max([x.shape for x in fields], axis=0)
+    # Of coordinates PAD, the segment of positions without a token.
+    value = PAD if jnp.issubdtype(fields[0].dtype, jnp.integer) else 0
+    pad = lambda x: jnp.pad(
+      x, [(0, n) for n in shape - x.shape], constant_values=value
     )
+    return jnp.stack([*map(pad, fields)])
 
-  padded = [
-    MeanAttention(
-      pad(pad(mean.values, num_rows, 2), num_keys, 3),
-      pad(mean.used, num_rows, 0),
-      pad_coordinates(mean.rows, num_rows),
-      pad_coordinates(mean.keys, num_keys),
-    )
-    for mean in attention
-  ]
-  return jax.tree.map(lambda *x: jnp.stack(x), *padded)
+  return jax.tree.map(stack, *attention)
 
 
 def _measure(
-  attention: MeanAttention, lines: Lines, causal: bool, rule: Rule
+  attention: MeanAttention,
+  lines: Lines,
+  causal: bool,
+  section: sections.Calibration,
+  first_rows: tuple[int, ...],
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Returns each line's strength and score under one condition, and whether it
   crosses enough rows; all [N, H, C]."""
@@ -277,20 +248,18 @@ def _measure(
   total = jnp.einsum("nhx,cx->nhc", flat_values, on_line, precision="highest")
   num_cells = on_line.sum(axis=1)
   strength = total
-  if rule.line == "mean":
+  if section.line == "mean":
     strength = total / jnp.maximum(num_cells, 1.0)
   exists = num_cells > 0  # under this condition
   in_first_row = used & (jnp.asarray(rows.left)[0, :, 0] == 0)
-  from_first_row = jnp.isin(
-    jnp.asarray(lines.segment), jnp.array(rule.first_rows)
-  )
+  from_first_row = jnp.isin(jnp.asarray(lines.segment), jnp.array(first_rows))
   num_rows = jnp.where(from_first_row, in_first_row.sum(), used.sum())
-  is_long = exists & (num_cells >= rule.min_cells * num_rows)
+  is_long = exists & (num_cells >= section.min_cells * num_rows)
   # The z-score, with the mean and deviation of the members of each head.
-  if rule.statistics == "distinct":
+  if section.statistics == "distinct":
     members = _distinct(jnp.where(exists, strength, 0.0))
   else:
-    members = is_long if rule.statistics == "long" else exists
+    members = is_long if section.statistics == "long" else exists
     members = jnp.broadcast_to(members, strength.shape)
   num_members = jnp.maximum(members.sum(-1, keepdims=True), 1)
   mu = jnp.where(members, strength, 0.0).sum(-1, keepdims=True) / num_members
@@ -462,16 +431,11 @@ def select_lines(
   if threshold is None:
     threshold = section.kappa_self if causal else section.kappa
     best_share = section.best_share
-  rule = Rule(
-    line=section.line,
-    threshold=threshold,
-    statistics=section.statistics,
-    maximum=section.maximum,
-    min_cells=section.min_cells,
-    first_rows=first_rows,
+  rule = sections.Calibration.of(section)
+  select = jax.jit(calibrate, static_argnums=(2, 4, 5))
+  selection = jax.device_get(
+    select(attention, lines, causal, threshold, rule, first_rows)
   )
-  select = jax.jit(calibrate, static_argnames=("causal", "rule"))
-  selection = jax.device_get(select(attention, lines, causal=causal, rule=rule))
   if section.reach:  # with other lines, contexts are too many for a proof
     first_layer, later_layers = within_reach(
       lines, largest.keys, task, section.reach
