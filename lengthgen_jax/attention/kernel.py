@@ -2,11 +2,11 @@
 
 Shapes: B batch, T rows (queries), S keys, H heads, K head size, N layers, G the
 largest number of keys that a row sees. The arrays of a bias have a leading axis
-of N layers, or of 1 if all layers share them; `layer` returns the bias of one
-layer, without this axis, which all other methods expect.
+of N layers, or of 1 if all layers share them; `entry` returns the bias of one
+layer, without this axis, which all methods expect.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +22,10 @@ from lengthgen_jax.coordinates import Array
 CLOSED = float("-inf")  # the bias of a key that a row does not see
 
 
-def _of_layer(x, n: int):
-  return x[n if len(x) > 1 else 0]
+def entry(arrays: Any, index: int) -> Any:
+  """Returns the entry `index` of the first axis of every array in a tree, or
+  the only one, which all share."""
+  return jax.tree.map(lambda x: x[index if len(x) > 1 else 0], arrays)
 
 
 class DenseBias(struct.PyTreeNode):
@@ -32,9 +34,6 @@ class DenseBias(struct.PyTreeNode):
   values: Array  # [N or 1, B or 1, H or 1, T, S] float32
   # queries with keys, weights with values, both as `lookup` returns them
   einsums: ClassVar = ("bhtk,bhsk->bhts", "bhts,bhsk->bhtk")
-
-  def layer(self, n: int) -> "DenseBias":
-    return DenseBias(_of_layer(self.values, n))
 
   @property
   def key_index(self) -> jax.Array:
@@ -57,9 +56,6 @@ class SparseBias(struct.PyTreeNode):
   values: Array
   index: Array  # the same shape, int32; arbitrary where the value is CLOSED
   einsums: ClassVar = ("bhtk,bhtgk->bhtg", "bhtg,bhtgk->bhtk")
-
-  def layer(self, n: int) -> "SparseBias":
-    return SparseBias(_of_layer(self.values, n), _of_layer(self.index, n))
 
   @property
   def key_index(self) -> Array:

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.attention.kernel import CLOSED
+from lengthgen_jax.attention.kernel import CLOSED, entry
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 
 LEFT, RIGHT = 0, 1  # anchors
@@ -243,7 +243,7 @@ def shared_lines(lines: Sequence[Line], heads: int) -> SiteLines:
 def of_seed(scaffold: dict, index: int) -> dict:
   """Returns the scaffold of the run's seed `index`, without the leading axis R;
   with one entry on this axis, that of all seeds."""
-  return jax.tree.map(lambda x: x[index if len(x) > 1 else 0], scaffold)
+  return entry(scaffold, index)
 
 
 def cells_on_line(

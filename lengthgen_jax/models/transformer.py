@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from lengthgen_jax.attention.kernel import DenseBias, SparseBias
+from lengthgen_jax.attention.kernel import DenseBias, SparseBias, entry
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.models import layers
@@ -58,12 +58,10 @@ class Transformer(layers.Recorded):
   @property
   def depths(self) -> dict[str, int]:
     """The number of layers of each of the family's attention sites."""
-    decoder, encoder = (
-      self.config.num_decoder_layers,
-      self.config.num_encoder_layers,
-    )
+    decoder = self.config.num_decoder_layers
     if self.kind == "decoder_only":
       return {"self": decoder}
+    encoder = self.config.num_encoder_layers
     return {"self": decoder, "cross": decoder, "encoder": encoder}
 
   def setup(self) -> None:
@@ -127,10 +125,10 @@ class Transformer(layers.Recorded):
     if not self.encoder:
       return x
     rotate = self._rotate_source(source)
-    bias = self._bias(biases, "encoder", source.keys, source.keys)
+    bias = {"self": self._bias(biases, "encoder", source.keys, source.keys)}
     count = {"self": (counts or {}).get("encoder")}
     for n, block in enumerate(self.encoder):
-      x = block(x, None, {"self": bias.layer(n)}, count, rotate, noise=noise)
+      x = block(x, None, entry(bias, n), count, rotate, noise=noise)
     return self.encoder_norm(x) if self.config.norm == "pre" else x
 
   def decode(
@@ -161,9 +159,9 @@ class Transformer(layers.Recorded):
       rotate_source = self._rotate_source(source)
     start = inputs.rows.index[0]
     for n, block in enumerate(self.decoder):
-      of_layer = {site: bias.layer(n) for site, bias in by_site.items()}
+      bias = entry(by_site, n)
       x = block(
-        x, encoded, of_layer, counts or {}, rotate, rotate_source, noise, start
+        x, encoded, bias, counts or {}, rotate, rotate_source, noise, start
       )
     if self.config.norm == "pre":
       x = self.decoder_norm(x)
