@@ -84,14 +84,9 @@ class SinusoidalCoordinates(PositionEncoding):
     # The features are split evenly among the axes; the last one has the rest.
     size = self.features // axes
     sizes = [size] * (axes - 1) + [self.features - size * (axes - 1)]
+    extends = (places.left + places.right > 0) | (axes == 1)
     waves = [
-      sinusoid(places.place[..., axis], axis_size)
+      sinusoid(places.place[..., axis], axis_size) * extends[..., axis, None]
       for axis, axis_size in enumerate(sizes)
     ]
-    if axes > 1:
-      extends = places.left + places.right > 0
-      waves = [
-        axis_waves * extends[..., axis, None]
-        for axis, axis_waves in enumerate(waves)
-      ]
     return x_BxLxD + jnp.concatenate(waves, axis=-1).astype(x_BxLxD.dtype)

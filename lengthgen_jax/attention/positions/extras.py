@@ -3,8 +3,6 @@
 Shapes: B batch, L tokens, D features, H heads, T rows, S keys.
 """
 
-from functools import reduce
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -72,11 +70,10 @@ class Abacus(PositionEncoding):
     if noise is not None:
       limit = self.config.random_start
       start = noise.draw(lambda key: jax.random.randint(key, (1,), 0, limit))
-    rows, axes = self.config.table, range(places.place.shape[-1])
-    tables = [embedding_table(rows, self.features, f"axis_{i}") for i in axes]
-    vectors = reduce(
-      jnp.add, [look_up(tables[i], places.place[..., i] + start) for i in axes]
-    )
+    rows, vectors = self.config.table, jnp.zeros(())
+    for axis in range(places.place.shape[-1]):
+      table = embedding_table(rows, self.features, f"axis_{axis}")
+      vectors += look_up(table, places.place[..., axis] + start)
     if not self.marks:
       vectors = jnp.where(places.digit[..., None], vectors, 0.0)
     return x_BxLxD + vectors.astype(x_BxLxD.dtype)
