@@ -133,16 +133,12 @@ class ArithmeticTask(NumberTask):
     items = self.constrain(items)
     place = jnp.arange(size.max_length + 1)
     # The end token stands at place `width`; no digit of an answer does.
-    answer = jnp.pad(self.answer(items), (0, 1))
+    answer = jnp.pad(self.transduce(self.columns(items))[0], (0, 1))
     output = jnp.where(place == size.width, self.end, answer)
     return Example(
       self.prompt(items, size.width),
       self.segment_tokens(output, size.width + 1, self.target_segment),
     )
-
-  def answer(self, items: jax.Array) -> jax.Array:
-    """Returns the digits [max_length] of the result."""
-    return self.transduce(self.columns(items))[0]
 
   def columns(self, items: jax.Array) -> jax.Array:
     """Returns the symbols [O, max_length] that the transducer reads."""
@@ -249,10 +245,6 @@ class ParityClassification(Parity):
   transducer = False
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
-    items = self.constrain(items)
-    label = jnp.take(self.answer(items), size.width - 1)
-    output = jnp.stack([label, jnp.int32(self.end)])
-    return Example(
-      self.prompt(items, size.width),
-      self.segment_tokens(output, 2, self.target_segment),
-    )
+    prompt, digits, _ = super().from_items(items, size)
+    output = digits.ids[size.width - 1 + jnp.arange(2)]  # and the end token
+    return Example(prompt, self.segment_tokens(output, 2, self.target_segment))

@@ -12,6 +12,7 @@ from lengthgen_jax.coordinates import Array
 from lengthgen_jax.sections import Fraction
 from lengthgen_jax.tasks.automata import SequenceTask
 from lengthgen_jax.tasks.items import reverse_items
+from lengthgen_jax.tasks.numbers import number_text
 from lengthgen_jax.tasks.task import Draw, Example, Ids, Size, uniform_int
 
 # Test sets: the least significant digit comes first.
@@ -85,8 +86,7 @@ class Increment(SequenceTask):
     return self.from_items(jnp.where(is_nine, self.base, items), size)
 
   def render(self, ids: Ids) -> str:
-    digits = super().render(ids).split()
-    return "".join(digits[::-1]).lstrip("0") or "0"
+    return number_text(super().render(ids).replace(" ", ""))
 
 
 class CarryHint(Increment):

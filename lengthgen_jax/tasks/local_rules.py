@@ -16,6 +16,7 @@ import numpy as np
 from lengthgen_jax.errors import check, quoted
 from lengthgen_jax.sections import Range
 from lengthgen_jax.tasks.grid import GridTask
+from lengthgen_jax.tasks.numbers import number_text
 from lengthgen_jax.tasks.task import (
   Draw,
   Example,
@@ -34,11 +35,6 @@ INFINITE = 1 << 30  # what the empty cell of a sorted list counts as
 def uniform(task: "LocalRule", key: jax.Array, size: Size) -> jax.Array:
   """Returns items like those of training."""
   return task.draw_items(drawing(key), size)
-
-
-def number_text(digits: str) -> str:
-  """Returns a number whose least significant digit comes first."""
-  return digits[::-1].lstrip("0") or "0"
 
 
 class LocalRule(GridTask):

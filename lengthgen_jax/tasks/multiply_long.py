@@ -13,7 +13,7 @@ from lengthgen_jax.errors import check
 from lengthgen_jax.sections import Fraction
 from lengthgen_jax.tasks import arithmetic_test_sets
 from lengthgen_jax.tasks.grid import GridTask
-from lengthgen_jax.tasks.numbers import NumberTask
+from lengthgen_jax.tasks.numbers import NumberTask, number_text
 from lengthgen_jax.tasks.task import (
   Draw,
   Example,
@@ -197,5 +197,5 @@ class MultiplyLong(GridTask, NumberTask):
     # All numbers are least significant digit first. A row is a running sum.
     sums = [digits[i : i + n + 1] for i in range(0, len(digits), n + 1)]
     product = "".join(number[0] for number in sums) + sums[-1][1:]
-    texts = [number[::-1].lstrip("0") or "0" for number in (*sums, product)]
-    return " ".join([*texts[:-1], "->", texts[-1]]) if scratchpad else texts[-1]
+    above = [*map(number_text, sums), "->"] * scratchpad
+    return " ".join([*above, number_text(product)])

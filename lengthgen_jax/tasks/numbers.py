@@ -23,6 +23,12 @@ from lengthgen_jax.tasks.task import (
 TOKENS = "0123456789+*$&@="
 
 
+def number_text(digits: str) -> str:
+  """Returns a number whose least significant digit comes first as people write
+  it."""
+  return digits[::-1].lstrip("0") or "0"
+
+
 class NumberTask(Task):
   """The base class of tasks that read digits and write digits.
 
@@ -129,7 +135,7 @@ class NumberTask(Task):
     return "".join(self.symbols(ids))
 
   def render(self, ids: Ids) -> str:
-    return self.output_digits(ids)[::-1].lstrip("0") or "0"
+    return number_text(self.output_digits(ids))
 
   def output_digits(self, ids: Ids) -> str:
     """Returns the digits of an output in the order in which it was written.
