@@ -16,7 +16,6 @@ lines of grids. `compact` makes a bias of what is left. Shapes: R seeds, N
 layers, H heads, T rows, S keys, C candidate lines, K lines of a head, A axes.
 """
 
-import functools
 import itertools
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -291,6 +290,7 @@ def within_reach(
   `reach` is how many rows back; 1 is the row's own input and the one before.
   Runs on the host.
   """
+  own_anchor = LEFT if task.anchor == "left" else RIGHT
   layers = []
   for _, segment, anchor, matrix, intercept in zip(*lines, strict=True):
     # A line follows all axes along which its segment extends.
@@ -316,53 +316,22 @@ def within_reach(
     elif (steps == 0).any():
       # Only a token that is no digit, or a digit on which all outputs depend
       # anyway (N×1's single one).
-      place = _operand_place(task, segment, anchor, offset[0], size)
+      ends = int(offset[0]), size - 1 - int(offset[0])
+      left, right = ends if anchor == LEFT else ends[::-1]
+      place = task.operand_place(int(segment), left, right)
       allowed = place is None or place[0] not in task.long_operands
-    elif task.axes > 1:
-      # Of an operand along the first axis the row's own digit alone, of one
-      # along the last axis those near it.
-      farthest = np.where(np.array(axes) == task.axes - 1, reach, 0)
-      own_anchor = LEFT if task.anchor == "left" else RIGHT
-      allowed = (
-        anchor == own_anchor
-        and (steps == 1).all()
-        and (abs(offset) <= farthest).all()
-      )
     else:
-      # By other lines, rows depend on digits far away.
-      allowed = _moves_with_places(task, segment, anchor, matrix[0, 0], size)
+      # By lines that do not move with the places of outputs, rows depend on
+      # digits far away.
+      stride = task.strides[segment] if task.strides else 1
+      allowed = anchor == own_anchor and (steps == stride).all()
+      if task.axes > 1:
+        # Of an operand along the first axis the row's own digit alone, of one
+        # along the last axis those near it.
+        farthest = np.where(np.array(axes) == task.axes - 1, reach, 0)
+        allowed = allowed and (abs(offset) <= farthest).all()
     layers.append((allowed, allowed and in_later_layers))
   return np.array(layers).T
-
-
-def _operand_place(
-  task: Task, segment: int, anchor: int, offset: int, size: int
-) -> tuple[int, int] | None:
-  """Returns Task.operand_place of the token at an offset from an anchor, in a
-  segment of `size` tokens."""
-  ends = int(offset), size - 1 - int(offset)
-  left, right = ends if anchor == LEFT else ends[::-1]
-  return task.operand_place(int(segment), left, right)
-
-
-def _moves_with_places(
-  task: Task, segment: int, anchor: int, step: int, size: int
-) -> bool:
-  """Returns whether a line to an operand opens, for every row and at every
-  size, the digit of the row's place plus a constant."""
-  # A line is linear, so three tokens are enough: the operand's middle one, the
-  # one that the line through it opens in the next row, and the one that has the
-  # middle one's offset in a longer operand.
-  place_of = functools.partial(_operand_place, task, segment, anchor)
-  middle = size // 2
-  here = place_of(middle, size)
-  if here is None:
-    return False
-  operand, place = here
-  next_row = place_of(middle + step, size)
-  # If the digits of two operands alternate, two more tokens are one more digit
-  # of each.
-  return here == place_of(middle, size + 2) and next_row == (operand, place + 1)
 
 
 def move_output_lines_to_first_layer(
