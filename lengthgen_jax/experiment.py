@@ -16,12 +16,7 @@ from lengthgen_jax.attention.lines import MAX_SEGMENTS
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
-from lengthgen_jax.models.transformer import (
-  Biases,
-  Counts,
-  Inputs,
-  Transformer,
-)
+from lengthgen_jax.models.transformer import Biases, Counts, Inputs, Transformer
 from lengthgen_jax.tasks import dataset, packing
 from lengthgen_jax.tasks.task import Task, Width
 

@@ -10,12 +10,7 @@ import numpy as np
 
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check, quoted
-from lengthgen_jax.tasks.task import (
-  Ids,
-  OperandPlace,
-  Task,
-  Tokens,
-)
+from lengthgen_jax.tasks.task import Ids, OperandPlace, Task, Tokens
 
 # The 15 tokens of the ABS/ABC paper (section 3), where a digit's id is its
 # value, and `=`, which stands between prompt and output in one sequence. `$`

@@ -13,13 +13,7 @@ from lengthgen_jax.errors import check, quoted
 from lengthgen_jax.sections import Range
 from lengthgen_jax.tasks.items import ItemTask
 from lengthgen_jax.tasks.sorting import ranks
-from lengthgen_jax.tasks.task import (
-  Draw,
-  Example,
-  Size,
-  drawing,
-  uniform_int,
-)
+from lengthgen_jax.tasks.task import Draw, Example, Size, drawing, uniform_int
 
 # The most words of a length; a word is a key or a value. `uniform_int` draws no
 # larger numbers.
