@@ -73,6 +73,13 @@ def check_value(name: str, value: Any, hint: Any) -> None:
     check(is_valid, f"{name}={value}: {rule.text}")
 
 
+def check_values(section: Any) -> None:
+  """Checks every field of a section of a config."""
+  for field in dataclasses.fields(section):
+    name = f"{section.section}.{field.name}".lstrip(".")
+    check_value(name, getattr(section, field.name), field.type)
+
+
 @dataclass_transform(frozen_default=True)
 @dataclasses.dataclass(frozen=True)
 class Section:
@@ -87,9 +94,7 @@ class Section:
       cls.section = cls.__name__.lower()
 
   def __post_init__(self):
-    for field in dataclasses.fields(self):
-      name = f"{self.section}.{field.name}".lstrip(".")
-      check_value(name, getattr(self, field.name), field.type)
+    check_values(self)
 
   @classmethod
   def of(cls, values: Any) -> Self:

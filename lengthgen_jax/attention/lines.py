@@ -252,12 +252,8 @@ def cells_on_line(
   """Returns whether each cell lies on a line, [N or 1, B or 1, H, T, S];
   `lines` are one of each head, [N or 1, H, 1, ...]. No line crosses PAD."""
   expand_keys = lambda x: jnp.asarray(x)[None, :, None, None]
-  expanded_keys = Coordinates(
-    expand_keys(keys.segment),
-    expand_keys(keys.left),
-    expand_keys(keys.right),
-    expand_keys(keys.index[None]),
-  )
+  fields = *keys[:3], keys.index[None]
+  expanded_keys = Coordinates(*map(expand_keys, fields))
   index_right = expand_keys(keys.index_right())
   return _are_on_lines(lines, rows, expanded_keys, index_right)
 
@@ -287,9 +283,7 @@ def _keys_on_lines(
   index = jnp.where(is_whole, index, first[batch, segment] + in_segment)
   index = jnp.clip(index, 0, len(keys.index) - 1)
   look_up = lambda x: jnp.asarray(x)[batch, index]
-  line_keys = Coordinates(
-    look_up(keys.segment), look_up(keys.left), look_up(keys.right), index
-  )
+  line_keys = Coordinates(*map(look_up, keys[:3]), index)
   return index, _are_on_lines(lines, rows, line_keys, last - index)
 
 

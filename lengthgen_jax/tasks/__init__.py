@@ -35,9 +35,7 @@ def check_task(name: str, task: Any) -> None:
   is_task = isinstance(task, type) and issubclass(task, Task)
   check(is_task, f"register: {name!r} is no subclass of lengthgen_jax's Task")
   absent = sorted(task.__abstractmethods__)
-  absent += [
-    part for part in ("name", "section", "test_sets") if not hasattr(task, part)
-  ]
+  absent += [part for part in ("name", "test_sets") if not hasattr(task, part)]
   if issubclass(task, arithmetic.ArithmeticTask | automata.SequenceTask):
     absent += [
       part

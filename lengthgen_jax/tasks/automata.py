@@ -203,7 +203,6 @@ class Modular(StateTask):
   p: Annotated[int, Range(f"a modulus {FROM_TWO}", 2, MAX_TOKENS)] = 7
 
   name: ClassVar[str] = "modular"
-  section: ClassVar[str] = "modular"
   test_sets = {"uniform": uniform, "all_equal": all_equal, "lone": lone}
 
   @property
@@ -241,7 +240,6 @@ class Permutations(StateTask):
   group: Literal["S3", "S5"] = "S5"
 
   name: ClassVar[str] = "permutations"
-  section: ClassVar[str] = "permutations"
   test_sets = {"uniform": uniform, "all_equal": all_equal, "lone": lone}
 
   @functools.cached_property
@@ -303,7 +301,6 @@ class Dyck(StateTask):
   broken_share: Fraction = 0.3
 
   name: ClassVar[str] = "dyck"
-  section: ClassVar[str] = "dyck"
   test_sets = {
     "walks": walks,
     "broken": broken,

@@ -57,7 +57,6 @@ class Increment(SequenceTask):
   nines_share: Fraction = 0.3
 
   name: ClassVar[str] = "increment"
-  section: ClassVar[str] = "increment"
   unit = "digits"
   test_sets = {"uniform": uniform, "nines": nines, "repeated": repeated}
   of_digits = True

@@ -284,7 +284,6 @@ class Automaton(CellularAutomaton):
   rule: Annotated[int, Range("must be from 0 to 255", 0, 255)] = 110
 
   name: ClassVar[str] = "automaton"
-  section: ClassVar[str] = "automaton"
   cells = "01"
 
   def next_cell(self, left, middle, right):
@@ -307,7 +306,6 @@ class Turing(CellularAutomaton):
   machine: str = "1RB1LB_1LA0LC_1RZ1LD_1RD0RA"  # the busy beaver of 4 states
 
   name: ClassVar[str] = "turing"
-  section: ClassVar[str] = "turing"
   separator: ClassVar[str] = " "
   refused: ClassVar[str] = "a tape has one head at most"
 
@@ -399,7 +397,6 @@ class InsertionSort(LocalRule):
   alphabet: Annotated[int, Range("must be from 2 to 250", 2, 250)] = 32
 
   name: ClassVar[str] = "insertion_sort"
-  section: ClassVar[str] = "insertion_sort"
   separator: ClassVar[str] = " "
 
   @functools.cached_property
@@ -448,7 +445,6 @@ class Base(LocalRule):
   target: Annotated[int, Range("must be from 2 to 10", 2, 10)] = 10
 
   name: ClassVar[str] = "base"
-  section: ClassVar[str] = "base"
   is_number: ClassVar[bool] = True
 
   def __post_init__(self):
@@ -491,7 +487,6 @@ class ManyAddends(LocalRule):
   """
 
   name: ClassVar[str] = "many_addends"
-  section: ClassVar[str] = "many_addends"
   cells = "0123456789"
   operand_in: ClassVar[OperandUse] = "own"
   row_separator: ClassVar[str] = "+"
@@ -563,7 +558,6 @@ class Divide(LocalRule):
   divisor: Annotated[int, Range("must be from 1 to 9", 1, 9)] = 7
 
   name: ClassVar[str] = "divide"
-  section: ClassVar[str] = "divide"
   cells = "0123456789"
   operand_in: ClassVar[OperandUse] = "first"
 
@@ -583,7 +577,6 @@ class Halving(LocalRule):
   """
 
   name: ClassVar[str] = "halving"
-  section: ClassVar[str] = "halving"
   cells = "0123456789"
   operand_in: ClassVar[OperandUse] = "first"
 

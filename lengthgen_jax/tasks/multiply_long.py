@@ -86,7 +86,6 @@ class MultiplyLong(GridTask, NumberTask):
   extreme_share: Fraction = 0.0
 
   name: ClassVar[str] = "multiply_long"
-  section: ClassVar[str] = "multiply_long"
   operator = "*"
   segments = ("a", "b")
   cells = "0123456789"

@@ -64,7 +64,6 @@ class Recall(ItemTask):
   ] = 0.8
 
   name: ClassVar[str] = "mqmtar"
-  section: ClassVar[str] = "mqmtar"
   test_sets = {"pairs": pairs, "near_keys": near_keys}
   expected_input = "pairs, queries"
 

@@ -134,7 +134,6 @@ class Sort(ItemTask):
   asks_single: bool = False
 
   name: ClassVar[str] = "sort"
-  section: ClassVar[str] = "sort"
   test_sets = {
     "uniform": uniform,
     "repeats": repeats,

@@ -79,7 +79,7 @@ class Task(abc.ABC):
 
   # In results and of the output head; of a main task, also the one in a config.
   name: ClassVar[str]
-  section: ClassVar[str]  # of the config
+  section: ClassVar[str]  # of the config; `name`, unless a base class has one
   # Functions (task, key, size, *arguments) -> items; the first is the default.
   test_sets: ClassVar[dict[str, Callable[..., jax.Array]]]
   unit: ClassVar[str] = "items"  # of lengths in a config, in words
@@ -103,10 +103,13 @@ class Task(abc.ABC):
   has_scratchpad: ClassVar[bool] = False
   figure_input: ClassVar[str] = ""  # what the papers' figures show, as typed
 
+  def __init_subclass__(cls, **keywords: Any) -> None:
+    super().__init_subclass__(**keywords)
+    if hasattr(cls, "name") and not hasattr(cls, "section"):
+      cls.section = cls.name
+
   def __post_init__(self):
-    for field in dataclasses.fields(self):
-      name, value = f"{self.section}.{field.name}", getattr(self, field.name)
-      sections.check_value(name, value, field.type)
+    sections.check_values(self)
 
   # Tokens and segments. A subclass has class attributes or properties in place
   # of the abstract ones.
