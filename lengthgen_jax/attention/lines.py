@@ -283,7 +283,7 @@ def _keys_on_lines(
   index = jnp.where(is_whole, index, first[batch, segment] + in_segment)
   index = jnp.clip(index, 0, len(keys.index) - 1)
   look_up = lambda x: jnp.asarray(x)[batch, index]
-  line_keys = Coordinates(*map(look_up, keys[:3]), index)
+  line_keys = Coordinates(*map(look_up, keys[:3]), index=index)
   return index, _are_on_lines(lines, rows, line_keys, last - index)
 
 

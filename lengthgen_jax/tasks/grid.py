@@ -101,9 +101,7 @@ class GridTask(Task):
   def example(self, draw: Draw, size: Size) -> Example:
     return self.from_items(self.draw_items(draw, size), size)
 
-  def training_widths(
-    self, lengths: Sequence[int]
-  ) -> tuple[tuple[int, int], ...]:
+  def training_widths(self, lengths):
     """Returns the square of each length, and the rectangles of the last two."""
     squares = tuple((length, length) for length in lengths)
     if len(lengths) < 2:
@@ -142,10 +140,7 @@ class GridTask(Task):
     machine, count = self.row_machine, len(self.cells)
     index = np.zeros(max(self.drivers) + 1, np.int32)
     index[list(self.drivers)] = range(len(self.drivers))
-    tables = [
-      jnp.asarray(x.astype(np.int32))
-      for x in (machine.next_states, machine.cells)
-    ]
+    tables = jnp.array([machine.next_states, machine.cells], jnp.int32)
     inside = jnp.arange(len(above)) < num_cells
     # The operand is read at the cell that is written.
     operand = jnp.broadcast_to(operand, (len(drivers), len(above)))
@@ -154,7 +149,7 @@ class GridTask(Task):
     def next_row(above, inputs):
       driver, operand = inputs
       driver = jnp.asarray(index)[driver]
-      next_states, cells = (x[driver] for x in tables)
+      next_states, cells = tables[:, driver]
 
       def read(state, symbol):
         return next_states[state, symbol], cells[state, symbol]

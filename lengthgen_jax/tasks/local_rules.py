@@ -131,9 +131,7 @@ class LocalRule(GridTask):
     they must."""
     return -1
 
-  def training_widths(
-    self, lengths: Sequence[int]
-  ) -> tuple[tuple[int, int], ...]:
+  def training_widths(self, lengths):
     """Returns as many cells as rows for each length and, so that rows end
     anywhere, half and a quarter as many cells."""
     shares = itertools.product((1, 2, 4), lengths)
@@ -234,9 +232,7 @@ class LocalRule(GridTask):
   def render(self, ids: Ids) -> str:
     return self.row_text(ids)
 
-  def render_with_lengths(
-    self, ids: Ids, lengths: Sequence[int], scratchpad: bool = False
-  ) -> str:
+  def render_with_lengths(self, ids, lengths, scratchpad=False):
     """Returns the answer; with `scratchpad` all rows but the last before it."""
     n, m = lengths
     check(len(ids) == n * m, f"the model wrote {len(ids)} cells, not {n * m}")

@@ -2,7 +2,6 @@
 of the running sums."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -177,9 +176,7 @@ class MultiplyLong(GridTask, NumberTask):
     n = int((count + 0.25) ** 0.5)
     return self.render_with_lengths(ids, (n, count // (n + 1)))
 
-  def render_with_lengths(
-    self, ids: Ids, lengths: Sequence[int], scratchpad: bool = False
-  ) -> str:
+  def render_with_lengths(self, ids, lengths, scratchpad=False):
     """Returns the product that the tokens of an output spell; with
     `scratchpad`, the running sums precede it, as in `738 688 560 -> 56088`.
 

@@ -4,7 +4,6 @@
 Shapes: B batch, L tokens, D features, H heads, K head size.
 """
 
-import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.attention.positions.encoding import (
@@ -13,8 +12,6 @@ from lengthgen_jax.attention.positions.encoding import (
   look_up,
   sinusoid,
 )
-from lengthgen_jax.coordinates import Coordinates
-from lengthgen_jax.rng import Noise
 
 
 class Sinusoidal(PositionEncoding):
@@ -23,9 +20,7 @@ class Sinusoidal(PositionEncoding):
 
   by_index = True
 
-  def embed(
-    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
-  ) -> jax.Array:
+  def embed(self, x_BxLxD, places, noise):
     index = self.config.cyclic(places.index)
     return x_BxLxD + sinusoid(index, self.features).astype(x_BxLxD.dtype)
 
@@ -41,9 +36,7 @@ class Learned(PositionEncoding):
     rows = self.config.cyclic_period or self.config.table
     self.embedding = embedding_table(rows, self.features)
 
-  def embed(
-    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
-  ) -> jax.Array:
+  def embed(self, x_BxLxD, places, noise):
     vectors = look_up(self.embedding, self.config.cyclic(places.index))
     return x_BxLxD + vectors.astype(x_BxLxD.dtype)
 
@@ -56,7 +49,7 @@ class Rope(PositionEncoding):
   cross-attention compares the target's index with the source's.
   """
 
-  def rotate(self, x_BxHxLxK: jax.Array, places: Coordinates) -> jax.Array:
+  def rotate(self, x_BxHxLxK, places):
     half = x_BxHxLxK.shape[-1] // 2
     rates = 10000.0 ** (-jnp.arange(half) / half)
     angle = places.index[..., None, :, None] * rates
@@ -77,9 +70,7 @@ class SinusoidalCoordinates(PositionEncoding):
   on different axes would otherwise look alike.
   """
 
-  def embed(
-    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
-  ) -> jax.Array:
+  def embed(self, x_BxLxD, places, noise):
     axes = places.place.shape[-1]
     # The features are split evenly among the axes; the last one has the rest.
     size = self.features // axes

@@ -13,8 +13,6 @@ from lengthgen_jax.attention.positions.encoding import (
   look_up,
   sinusoid,
 )
-from lengthgen_jax.coordinates import Coordinates
-from lengthgen_jax.rng import Noise
 
 FIRE_WIDTH = 32  # features of the hidden layer
 
@@ -30,9 +28,7 @@ class Randomized(PositionEncoding):
 
   limited = "index"
 
-  def embed(
-    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
-  ) -> jax.Array:
+  def embed(self, x_BxLxD, places, noise):
     key = jax.random.key(0) if noise is None else noise.key
     order = jax.random.uniform(key, (self.config.table,))
     # As many positions as the sequence has tokens, the first of a random order.
@@ -63,9 +59,7 @@ class Abacus(PositionEncoding):
   marks = False  # whether `$` and operators of the prompt have a place too
 
   @nn.compact
-  def embed(
-    self, x_BxLxD: jax.Array, places: Coordinates, noise: Noise | None
-  ) -> jax.Array:
+  def embed(self, x_BxLxD, places, noise):
     start = 0
     if noise is not None:
       limit = self.config.random_start
@@ -110,9 +104,7 @@ class Fire(PositionEncoding):
     self.hidden = nn.Dense(FIRE_WIDTH, precision="highest")
     self.out = nn.Dense(self.heads, precision="highest")
 
-  def bias(
-    self, rows: Coordinates, keys: Coordinates, causal: bool
-  ) -> jax.Array:
+  def bias(self, rows, keys, causal):
     relative = keys.index - rows.index[:, None]
     distance = jnp.maximum(-relative, 0) if causal else jnp.abs(relative)
     longest = rows.index[None]

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
-from lengthgen_jax.coordinates import Array, Coordinates
+from lengthgen_jax.coordinates import Array
 
 T5_BUCKETS, T5_FARTHEST = 32, 128  # as in the paper
 
@@ -21,9 +21,7 @@ class Alibi(PositionEncoding):
   different sequences, each counted from the left.
   """
 
-  def bias(
-    self, rows: Coordinates, keys: Coordinates, causal: bool
-  ) -> jax.Array:
+  def bias(self, rows, keys, causal):
     distance = jnp.abs(keys.index - rows.index[:, None])
     return (-self.slopes()[:, None, None] * distance)[None]
 
@@ -55,9 +53,7 @@ class T5(PositionEncoding):
       "table", jax.nn.initializers.normal(1.0), (T5_BUCKETS, self.heads)
     )
 
-  def bias(
-    self, rows: Coordinates, keys: Coordinates, causal: bool
-  ) -> jax.Array:
+  def bias(self, rows, keys, causal):
     buckets = t5_bucket(keys.index - rows.index[:, None], causal)
     return jnp.moveaxis(self.table[buckets], -1, 0)[None]
 
