@@ -46,10 +46,13 @@ def build(config: ConfigDict) -> Experiment:
       )
   per_width = -(-train.validation_samples // max(len(main.widths), 1))
   layers = tuple(dict.fromkeys(task.name for task in tasks))
+  is_soft = config.bias.closed > scaffolds.DENSE_CLOSED
   experiment = Experiment(
     data=data_sets,
     model=Transformer(_model_config(config, tasks), main.kind, layers),
-    bias=_bias_config(config),
+    bias=scaffolds.BiasConfig(
+      config.bias.closed if is_soft else CLOSED, config.bias.allow_leak
+    ),
     step_specs=dataset.step_specs(
       lengths_of,
       train.batch_size,
@@ -410,10 +413,3 @@ def _model_config(config: ConfigDict, tasks: list[Task]) -> ModelConfig:
     attention=AttentionConfig(**config.attention),
     **section,
   )
-
-
-def _bias_config(config: ConfigDict) -> scaffolds.BiasConfig:
-  section = config.bias
-  is_soft = section.closed > scaffolds.DENSE_CLOSED
-  closed = section.closed if is_soft else CLOSED
-  return scaffolds.BiasConfig(closed, section.allow_leak)

@@ -85,21 +85,15 @@ def table(task: Task) -> dict[str, Any] | None:
 def grid_of(task: GridTask) -> dict[str, Any]:
   """Returns what only the table of a grid has, and its machines."""
   tables = task.row_machine
-  accepting = tables.accepting.tolist()
+  start, next_states, cells, accepting = (x.tolist() for x in tables[1:])
   return {
     "layout": "grid",
     "ahead": task.ahead,
     "operand": task.operand_in,
     "symbols": tables.symbols.tolist(),
     "machines": [
-      reachable(driver, start, next_states, cells, accepting)
-      for driver, start, next_states, cells in zip(
-        task.drivers,
-        tables.start.tolist(),
-        tables.next_states.tolist(),
-        tables.cells.tolist(),
-        strict=True,
-      )
+      reachable(driver, start[d], next_states[d], cells[d], accepting)
+      for d, driver in enumerate(task.drivers)
     ],
   }
 
@@ -137,10 +131,8 @@ def check_examples(task: Task, data: dict[str, Any], length: int) -> None:
   examples = jax.tree.map(lambda x: np.asarray(x).tolist(), examples)
   for i, item in enumerate(items.tolist()):
     values = values_of(data, layout, item, length + layout.slack)
-    for expected, tokens in (
-      (prompt, examples.prompt),
-      (output, examples.output),
-    ):
+    parts = zip((prompt, output), examples[:2], strict=True)
+    for expected, tokens in parts:
       ids, count, segment, left, right, _ = (x[i] for x in tokens)
       rows = zip(segment, map(tuple, left), map(tuple, right), ids, strict=True)
       stated = [
