@@ -25,7 +25,7 @@ from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.models.transformer import Transformer
 from lengthgen_jax.tasks import HINTS, TASKS, dataset
 from lengthgen_jax.tasks.dataset import RESTRICTED
-from lengthgen_jax.tasks.task import Task, Width
+from lengthgen_jax.tasks.task import Task, Width, max_width
 
 
 def build(config: ConfigDict) -> Experiment:
@@ -64,7 +64,9 @@ def build(config: ConfigDict) -> Experiment:
       for head, drawn in lengths_of.items()
     ),
     train_length=config.data.train_length,
-    fixed_width=main.widths[0] if config.data.width == "fixed" else None,
+    fixed_width=(
+      max_width(main.widths[0]) if config.data.width == "fixed" else None
+    ),
   )
   list(input_widths(config, experiment))
   for test_set in config.eval.test_sets:
