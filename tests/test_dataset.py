@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import plain_tasks as plain
+import presets
 import pytest
 from command import refuses
 from tiny import get_config
 
 from lengthgen_jax.config.build import build
+from lengthgen_jax.coordinates import PAD
 from lengthgen_jax.tasks import TASKS, dataset
 from lengthgen_jax.tasks.dataset import Dataset, Lengths, step_specs
 
@@ -288,3 +290,59 @@ def test_a_config_becomes_steps():
   config.mixing.hint_length = 0
   config.data.size = 100  # split over the tasks
   assert [data.size for data in build(config).data] == [34, 33, 33]
+
+
+@pytest.mark.parametrize("preset", ["reversing", "sorting"])
+def test_a_restriction_keeps_what_its_output_depends_on(preset):
+  config = getattr(presets, preset).get_config("restricted,longer")
+  experiment = build(config)
+  main, restricted = experiment.data
+  assert experiment.model.output_heads == (main.name,)
+  batch = jax.tree.map(
+    np.asarray, restricted.examples(jnp.arange(200, dtype=jnp.uint32), 0)
+  )
+  # As many inputs as 20 items and their output have, one of which is scored.
+  assert batch.inputs.shape == (200, 40)
+  assert {*batch.weight.sum(axis=1).tolist()} <= {0, 1}
+  assert batch.weight.mean() > 0.9 / 40
+  for i, row in zip(*batch.weight.nonzero(), strict=True):
+    index, tokens = batch.places.index[i], batch.inputs[i]
+    assert (np.diff(index) > 0).all() and index[row] <= 2 * 60 - 1
+    assert (batch.keys.segment[i][row + 1 :] == PAD).all()
+    prompt = tokens[: batch.prompt_length[i]]
+    delimiter = index[batch.prompt_length[i]]
+    assert tokens[batch.prompt_length[i]] == main.task.delimiter
+    assert 21 <= delimiter <= 60
+    answer = batch.target[i, row]
+    if preset == "reversing":
+      place = 2 * delimiter - 1 - index[row]
+      assert prompt[index[: len(prompt)] == place] == answer
+    else:  # the least item that is not written yet
+      last = tokens[row] if index[row] > delimiter else 0
+      written = np.sum(tokens[len(prompt) + 1 : row + 1] == last)
+      is_left = last if np.sum(prompt == last) > written else 0
+      assert answer == (is_left or prompt[prompt > last].min())
+
+
+@pytest.mark.parametrize(
+  "preset, changes, words",
+  [
+    (
+      "increment",
+      {"mixing.hint_length": 9},
+      ["increment", "sort, copy, reverse"],
+    ),
+    ("sort", {}, ["mixing.hint_length"]),
+    (
+      "sort",
+      {"mixing.hint_length": 9, "positions.kind": "alibi"},
+      ["positions.kind='alibi'", "rope"],
+    ),
+  ],
+)
+def test_what_cannot_be_restricted_is_refused(preset, changes, words):
+  config = get_config(preset)
+  config.hints = ("restricted",)
+  config.update_from_flattened_dict(changes)
+  with refuses(*words):
+    build(config)
