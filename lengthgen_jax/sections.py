@@ -539,7 +539,8 @@ class Config(Section):
   # none, as where there is no home folder for ~
   compile_cache: str = "~/.cache/lengthgen_jax"
   # auxiliary tasks with heads of their own. sort: successor, count, fill,
-  # predecessor, minimum; increment: carry
+  # predecessor, minimum; increment: carry; reverse: copy, shifted. restricted:
+  # random restrictions of longer examples, with the main task's output layer
   hints: tuple[str, ...] = ()
   data: Data = Data()
   mixing: Mixing = Mixing()
