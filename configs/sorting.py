@@ -1,7 +1,7 @@
 """Presets of sorting with task hints: HINT[,OPTION...].
 
 HINT     none, successor, count, fill, predecessor, minimum, all (successor,
-         count and fill), or restricted (with `longer`: one token of a list of
+         count and fill), or restricted (`longer` too: one token of a list of
          21 to 60 items and its output, of which as many tokens are kept as 20
          items and their output have); gradient steps alternate between sorting
          and the hint
@@ -143,6 +143,8 @@ def hint_config(
   """
   hint, _, chosen = parse_preset(preset, hints, (), options)
   changes = DECODER_ONLY | shared | {"hints": hints[hint], "method": hint}
+  if hint == "restricted":  # a restriction is of a longer list
+    changes |= OPTIONS["longer"]
   for name in chosen:
     changes |= options[name]
     # "paper" is a size and not a method. "abc" has two stages: this names the
