@@ -68,21 +68,31 @@ class Attention(Recorded):
   all slots.
   """
 
-  config: ModelConfig
+  features: int
+  num_heads: int
+  temperature: sections.Temperature = sections.Temperature()
+  normalizer: AttentionConfig = SOFTMAX
+  use_bias: bool = True
+  dtype: str = "float32"
+  precision: str = "highest"
 
   def setup(self) -> None:
-    config = self.config
-    dense = partial(nn.DenseGeneral, **dense_options(config))
-    heads = (config.num_heads, config.head_dim)
+    dense = partial(
+      nn.DenseGeneral,
+      dtype=self.dtype,
+      use_bias=self.use_bias,
+      precision=self.precision,
+    )
+    heads = (self.num_heads, self.features // self.num_heads)
     self.query, self.key, self.value = dense(heads), dense(heads), dense(heads)
-    self.out = dense(config.emb_dim, axis=(1, 3))
-    kind = TEMPERATURES[config.temperature.kind]
-    shape = (config.num_heads,) if kind.per_head else ()
+    self.out = dense(self.features, axis=(1, 3))
+    kind = TEMPERATURES[self.temperature.kind]
+    shape = (self.num_heads,) if kind.per_head else ()
     self.tau_scale = self.tau_offset = None
     if kind.counts:
-      self.tau_scale = config.temperature.initial
+      self.tau_scale = self.temperature.initial
       if kind.learned:
-        init = nn.initializers.constant(config.temperature.initial)
+        init = nn.initializers.constant(self.temperature.initial)
         self.tau_scale = self.param("temperature", init, shape)
     if kind.offset:
       init = nn.initializers.ones
@@ -90,8 +100,8 @@ class Attention(Recorded):
     self.num_projections = kind.projections
     if kind.projections:
       self.temperature_projection = dense(
-        (kind.projections, config.num_heads),
-        dtype=jnp.promote_types(jnp.float32, config.dtype),
+        (kind.projections, self.num_heads),
+        dtype=jnp.promote_types(jnp.float32, self.dtype),
       )
 
   def key_value(
@@ -128,23 +138,13 @@ class Attention(Recorded):
     if self.num_projections:
       projection = self.temperature_projection(inputs_q)
       b = jnp.moveaxis(projection, -2, 0)  # [projections, B, T, H]
-    config = self.config
-    temperature = tau(config.temperature, n, self.tau_scale, b)
+    temperature = tau(self.temperature, n, self.tau_scale, b)
     context, acts = attend(
-      query, key, value, bias, temperature, config.precision, config.attention
+      query, key, value, bias, temperature, self.precision, self.normalizer
     )
     for name, x in acts.items():  # weights and scores
       self.record(name, x)
     return self.out(context)
-
-
-def dense_options(config: ModelConfig) -> dict[str, Any]:
-  """Returns the arguments that all dense layers share."""
-  return {
-    "use_bias": config.dense_bias,
-    "dtype": config.dtype,
-    "precision": config.precision,
-  }
 
 
 def heads_first(x_BxLxHxK: jax.Array) -> jax.Array:
@@ -157,15 +157,23 @@ class Mlp(nn.Module):
   """Two dense layers with an activation between them (Vaswani et al. 2017,
   section 3.3)."""
 
-  config: ModelConfig
+  hidden: int
+  activation: str = "relu"
+  use_bias: bool = True
+  dtype: str = "float32"
+  precision: str = "highest"
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:  # [B, T, D]
-    config = self.config
-    activation = {"relu": nn.relu, "gelu": nn.gelu}[config.activation]
-    dense = partial(nn.Dense, **dense_options(config))
-    hidden = activation(dense(config.mlp_dim, name="wi")(x))
-    return dense(config.emb_dim, name="wo")(hidden)
+    activation = {"relu": nn.relu, "gelu": nn.gelu}[self.activation]
+    dense = partial(
+      nn.Dense,
+      dtype=self.dtype,
+      use_bias=self.use_bias,
+      precision=self.precision,
+    )
+    hidden = activation(dense(self.hidden, name="wi")(x))
+    return dense(x.shape[-1], name="wo")(hidden)
 
 
 class Block(Recorded):
@@ -177,11 +185,24 @@ class Block(Recorded):
 
   def setup(self) -> None:
     config = self.config
-    self.self_attention = Attention(config)
-    self.mlp = Mlp(config)
+    shared = {
+      "use_bias": config.dense_bias,
+      "dtype": config.dtype,
+      "precision": config.precision,
+    }
+    attention = partial(
+      Attention,
+      config.emb_dim,
+      config.num_heads,
+      config.temperature,
+      config.attention,
+      **shared,
+    )
+    self.self_attention = attention()
+    self.mlp = Mlp(config.mlp_dim, config.activation, **shared)
     sublayers = ["self_attention", "mlp"]
     if self.cross:
-      self.cross_attention = Attention(config)
+      self.cross_attention = attention()
       sublayers.append("cross_attention")
     # Flax names them like pre_mlp_layer_norm.
     norms = lambda: {

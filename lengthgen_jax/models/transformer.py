@@ -90,9 +90,13 @@ class Transformer(layers.Recorded):
       self.decoder_norm = layers.normalization(config)
       if self.encoder:
         self.encoder_norm = layers.normalization(config)
-    options = layers.dense_options(config)
-    options["dtype"] = jnp.promote_types(jnp.float32, config.dtype)
-    output_head = partial(nn.Dense, config.vocab_size, **options)
+    output_head = partial(
+      nn.Dense,
+      config.vocab_size,
+      dtype=jnp.promote_types(jnp.float32, config.dtype),
+      use_bias=config.dense_bias,
+      precision=config.precision,
+    )
     self.logits_dense = {name: output_head() for name in self.output_heads}
 
   def __call__(
