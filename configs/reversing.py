@@ -1,7 +1,7 @@
 """Presets of reversing a list with task hints: HINT[,OPTION...].
 
 HINT     none, copy, shifted (the list reversed, each value plus 1, the
-         greatest becoming 1), or restricted (`longer` too: one token of a
+         greatest becoming 1), or restricted (always `longer`: one token of a
          list of 21 to 60 items and its output, of which as many tokens are
          kept as 20 items and their output have); gradient steps alternate
          between the task and the hint

@@ -1,7 +1,7 @@
 """Presets of sorting with task hints: HINT[,OPTION...].
 
 HINT     none, successor, count, fill, predecessor, minimum, all (successor,
-         count and fill), or restricted (`longer` too: one token of a list of
+         count and fill), or restricted (always `longer`: one token of a list of
          21 to 60 items and its output, of which as many tokens are kept as 20
          items and their output have); gradient steps alternate between sorting
          and the hint

@@ -36,7 +36,7 @@ class Coordinates(NamedTuple):
   left: Array  # [B or 1, L, A] int32, from the segment's first token
   right: Array  # [B or 1, L, A] int32, from its last token
   # [L] int32, in the whole sequence, of which padding is the end; of inputs
-  # [B or 1, L] if it is counted from the right
+  # [B or 1, L] if it is counted from the right, or of a random restriction
   index: Array
   # [B or 1, L, A] int32, the offset from the end `Task.anchor` of a segment of
   # the prompt, from the left in the output

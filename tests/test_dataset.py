@@ -13,7 +13,7 @@ from tiny import get_config
 
 from lengthgen_jax.config.build import build
 from lengthgen_jax.coordinates import PAD
-from lengthgen_jax.tasks import TASKS, dataset
+from lengthgen_jax.tasks import TASKS, dataset, packing
 from lengthgen_jax.tasks.dataset import Dataset, Lengths, step_specs
 
 # Lengths.
@@ -301,6 +301,10 @@ def test_a_restriction_keeps_what_its_output_depends_on(preset):
   batch = jax.tree.map(
     np.asarray, restricted.examples(jnp.arange(200, dtype=jnp.uint32), 0)
   )
+  # A part of a batch, as a microbatch is, has its examples whole.
+  part = packing.map_examples(lambda x: x[:3], batch)
+  fewer = restricted.examples(jnp.arange(3, dtype=jnp.uint32), 0)
+  jax.tree.map(np.testing.assert_array_equal, part, fewer)
   # As many inputs as 20 items and their output have, one of which is scored.
   assert batch.inputs.shape == (200, 40)
   assert {*batch.weight.sum(axis=1).tolist()} <= {0, 1}

@@ -143,9 +143,12 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
 def _tasks(config: ConfigDict) -> list[Task]:
   """Returns the main task and those of the hints in config.hints; of random
   restrictions this is the main task again."""
-  hints = HINTS.get(config.task, {}) | {RESTRICTED: TASKS[config.task]}
+  hints = HINTS.get(config.task, {})
+  if RESTRICTED in config.hints or TASKS[config.task].needed is not Task.needed:
+    hints = hints | {RESTRICTED: TASKS[config.task]}
   for hint in config.hints:
-    check_choice("hints", hint, hints)
+    choices = ", ".join(hints) or "no hints"
+    check(hint in hints, f"hints={hint!r}: {config.task} has {choices}")
   classes = [TASKS[config.task], *(hints[hint] for hint in config.hints)]
   tasks = [task_class(**config[task_class.section]) for task_class in classes]
   if RESTRICTED in config.hints:

@@ -119,9 +119,11 @@ def map_examples(
     if name not in COORDINATE_FIELDS:
       fields[name] = jax.tree.map(function, *values)
     elif value is not None and len(value[0]) == len(batch.inputs):
-      values = [x._replace(index=None) for x in values]
+      # Of a restriction, each example's inputs have an index of their own.
+      shared = {"index": value.index} if value.index.ndim == 1 else {}
+      values = [x._replace(**dict.fromkeys(shared)) for x in values]
       mapped = jax.tree.map(function, *values)
-      fields[name] = mapped._replace(index=value.index)
+      fields[name] = mapped._replace(**shared)
   return Batch(**fields)
 
 
