@@ -226,17 +226,23 @@ class Line(NamedTuple):
 def shared_lines(lines: Sequence[Line], heads: int) -> SiteLines:
   """Returns SiteLines [1, 1, H, K] with the same K lines in every head, which
   all seeds and layers share."""
-  shape = 1, 1, heads, len(lines)
-  segment, anchor, step, intercept, value, row_segment = (
-    np.broadcast_to(np.array([line[i] for line in lines]), shape)
-    for i in range(len(Line._fields))
-  )
-  places = row_segment, segment, anchor, step[..., None, None]
+
+  def stack_field(
+    field: str, *shape: int, dtype: type = np.int32
+  ) -> np.ndarray:
+    values = np.array([getattr(line, field) for line in lines], dtype)
+    values = values.reshape(-1, *shape)
+    return np.broadcast_to(values, (1, 1, heads, *values.shape))
+
   return SiteLines(
-    *(x.astype(np.int32) for x in (*places, intercept[..., None])),
-    value=value.astype(np.float32),
-    valid=np.ones(shape, bool),
-    transparent=np.zeros(shape[:-1], bool),
+    row_segment=stack_field("row_segment"),
+    segment=stack_field("segment"),
+    anchor=stack_field("anchor"),
+    matrix=stack_field("step", 1, 1),
+    intercept=stack_field("intercept", 1),
+    value=stack_field("value", dtype=np.float32),
+    valid=np.ones((1, 1, heads, len(lines)), bool),
+    transparent=np.zeros((1, 1, heads), bool),
   )
 
 
