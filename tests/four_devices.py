@@ -61,13 +61,16 @@ def models() -> dict:
   for shape in ((1, 1), (2, 2)):
     device_mesh = mesh.make(shape, SEEDS, config.train.batch_size)
     spec = dataclasses.replace(spec, mesh=device_mesh)
-    states = device_mesh.shard_seeds(start)
+    sharded = device_mesh.shard_seeds(start)
     train = loop.over_seeds(loop.train_chunk, spec)
+    states, step = (sharded.params, sharded.opt_state), start.step
     for count in STEPS:
-      args = states, SEEDS, np.full(4, count, np.int32), scaffold
-      states, metrics = train(args)
+      rounds = np.full(4, count, np.int32), np.ones(4, np.int32)
+      args = *states, SEEDS, step, *rounds, scaffold
+      *states, metrics = train(args)
       losses.append(metrics.loss)
-    ends.append(states.params)
+      step = step + np.int32(count)
+    ends.append(states[0])
   exported = jax.export.export(train, platforms=["cuda", "tpu"])(args)
   model = Model(experiment, {}, one(jax.tree.map(jnp.asarray, ends[0])))
   flat_mesh = device_mesh.for_one_seed()

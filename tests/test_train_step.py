@@ -39,9 +39,8 @@ def learning(state):
 
 def unchanged(before, after) -> list[bool]:
   """Whether each seed's part of two pytrees is the same to the last bit."""
-  return [
-    leaf_bytes(one(before, r)) == leaf_bytes(one(after, r)) for r in range(4)
-  ]
+  pairs = ((one(before, r), one(after, r)) for r in range(4))
+  return [leaf_bytes(x) == leaf_bytes(y) for x, y in pairs]
 
 
 def test_a_seed_knows_no_other():
@@ -83,12 +82,8 @@ def test_a_target_freezes_a_seed_alone_with_its_best_parameters(spec):
   learned, _ = chunk(spec, initial(spec), 150)
   assert learned.done.all() and (learned.best_em >= 0.95).all()
   is_learned = np.array([True, False, True, False])
-  choose = lambda true, false: np.where(
-    is_learned.reshape(4, *[1] * (true.ndim - 1)), true, false
-  )
-  params, opt_state = jax.tree.map(
-    choose, learning(learned), learning(initial(spec))
-  )
+  args = is_learned, learning(learned), learning(initial(spec))
+  params, opt_state = loop.where_seeds(spec, *args)
   start = initial(spec).replace(params=params, opt_state=opt_state)
   states, metrics = chunk(spec, start, 2)
   assert states.done.tolist() == is_learned.tolist()
@@ -103,9 +98,8 @@ def test_a_target_freezes_a_seed_alone_with_its_best_parameters(spec):
 
   # Later ones that are worse leave the best as they are.
   best = lambda states: (states.best_params, states.best_em, states.best_step)
-  worse = learned.replace(
-    params=initial(spec).params, done=np.zeros(4, bool), step=learned.step - 300
-  )
+  fields = {"done": np.zeros(4, bool), "step": learned.step - 300}
+  worse = learned.replace(params=initial(spec).params, **fields)
   later, metrics = chunk(spec, worse, 1)
   assert (metrics.em[:, 0] < learned.best_em).all()
   assert leaf_bytes(best(later)) == leaf_bytes(best(learned))
@@ -115,10 +109,8 @@ def test_a_target_freezes_a_seed_alone_with_its_best_parameters(spec):
 def first_step(experiment, step_spec):
   """Gradients and losses of a step, from fresh parameters."""
   spec = TrainSpec(experiment, toy.train_config())
-  state = loop.init_state(spec, 5)
-  _, opt_state, losses = loop.train_step(
-    spec, step_spec, *learning(state), 5, 0, {"fate": CONVERGING}
-  )
+  args = *learning(loop.init_state(spec, 5)), 5, 0, {"fate": CONVERGING}
+  _, opt_state, losses = loop.train_step(spec, step_spec, *args)
   (adam,) = [x for x in opt_state if hasattr(x, "mu")]
   return jax.tree.map(lambda m: m / 0.1, adam.mu), losses
 
@@ -127,9 +119,9 @@ def test_weighted_mixing_is_one_step_on_shares():
   experiment = toy.Toy(weights=(0.75, 0.25))
   (step_spec,) = experiment.step_specs
   grads, losses = first_step(experiment, step_spec)
-  (main, main_loss), (hint, hint_loss) = (
-    first_step(experiment, (share._replace(weight=1.0),)) for share in step_spec
-  )
+  alone = ((share._replace(weight=1.0),) for share in step_spec)
+  steps = [first_step(experiment, step) for step in alone]
+  (main, main_loss), (hint, hint_loss) = steps
   np.testing.assert_allclose(losses, [main_loss[0], hint_loss[0]], rtol=1e-5)
   weighted = jax.tree.map(lambda a, b: 0.75 * a + 0.25 * b, main, hint)
   compare = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)

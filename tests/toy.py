@@ -152,9 +152,14 @@ def chunk(spec, states, seeds, scaffold, rounds: int):
   that is not done."""
   rounds = np.int32(rounds) * ~states.done
   of_every_seed = lambda x: jnp.broadcast_to(x, (len(seeds), *x.shape[1:]))
-  scaffold = jax.tree.map(of_every_seed, scaffold)
-  inputs = states, np.array(seeds, np.int32), rounds, scaffold
-  return jax.device_get(loop.over_seeds(loop.train_chunk, spec)(inputs))
+  params, opt_state, metrics = loop.over_seeds(loop.train_chunk, spec)(
+    (states.params, states.opt_state, np.array(seeds, np.int32), states.step)
+    + (rounds, np.int32(spec.experiment.num_widths) * ~states.done)
+    + (jax.tree.map(of_every_seed, scaffold),)
+  )
+  metrics = jax.device_get(metrics)
+  step = states.step + rounds * np.int32(spec.steps_per_cycle)
+  return loop.end_chunk(spec, states, step, params, opt_state, metrics), metrics
 
 
 def train_spec(seed_axis: str = "loop") -> TrainSpec:

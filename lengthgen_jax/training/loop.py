@@ -4,9 +4,9 @@ of steps, and the loop around chunks.
 A gradient step trains one or more output heads: a share is the examples of one
 of them, in parts, batches of one static size each. A cycle is the steps until
 every head has had its turn; a chunk is many cycles, and validation at their
-end. The functions up to `end_chunk` are of one seed; `over_seeds` maps a chunk
-over all of them. Specs, heads and parts are static arguments; all others are
-traced.
+end. The functions up to `validate` are of one seed; `over_seeds` maps a chunk
+over all of them, and what becomes of each seed then is decided in Python.
+Specs, heads and parts are static arguments; all others are traced.
 """
 
 import contextlib
@@ -312,17 +312,26 @@ class Metrics(NamedTuple):
   # [heads], exact match, a fraction, on held-out examples of training lengths
   # at the end of the chunk
   em: Any
+  is_finite: Any  # whether all parameters are finite
+
+
+class ChunkInputs(NamedTuple):
+  """What a chunk of a seed starts from; of R seeds with a leading axis R."""
+
+  params: dict
+  opt_state: optax.OptState
+  seed: Any
+  step: Any  # the number of gradient steps so far
+  cycles: Any  # how many to train; 0 for a seed that is done
+  widths: Any  # how many to validate; 0 for a seed that is done
+  scaffold: dict
 
 
 def train_chunk(
-  spec: TrainSpec, inputs: tuple[TrainState, Any, Any, dict]
-) -> tuple[TrainState, Metrics]:
-  """Trains a seed for some cycles, and validates it; returns its state then.
-
-  The inputs are the seed's state, the seed, the number of cycles, 0 if it is
-  done, and its scaffold.
-  """
-  state, seed, cycles, scaffold = inputs
+  spec: TrainSpec, inputs: ChunkInputs
+) -> tuple[dict, optax.OptState, Metrics]:
+  """Trains a seed for some cycles, and validates it."""
+  params, opt_state, seed, first_step, cycles, widths, scaffold = inputs
   experiment = spec.experiment
   # The heads that each step of a cycle trains.
   heads = [
@@ -333,7 +342,7 @@ def train_chunk(
   def train_cycle(i: jax.Array, carry: tuple) -> tuple:
     params, opt_state, loss_sums = carry
     for k, step_spec in enumerate(experiment.step_specs):
-      step = state.step + i * spec.steps_per_cycle + k
+      step = first_step + i * spec.steps_per_cycle + k
       params, opt_state, losses = train_step(
         spec, step_spec, params, opt_state, seed, step, scaffold
       )
@@ -342,16 +351,16 @@ def train_chunk(
 
   zeros = jnp.zeros(len(experiment.output_heads))
   params, opt_state, loss_sums = jax.lax.fori_loop(
-    0, cycles, train_cycle, (state.params, state.opt_state, zeros)
+    0, cycles, train_cycle, (params, opt_state, zeros)
   )
-  step = state.step + cycles * spec.steps_per_cycle
-  widths = jnp.where(state.done, 0, experiment.num_widths)
+  step = first_step + cycles * spec.steps_per_cycle
+  leaves = [jnp.isfinite(x).all() for x in jax.tree.leaves(params)]
   metrics = Metrics(
     loss=loss_sums / (cycles * np.bincount(np.concatenate(heads))),
     em=validate(spec, params, seed, step, scaffold, widths),
+    is_finite=jnp.stack(leaves).all(),
   )
-  trained = state.replace(step=step, params=params, opt_state=opt_state)
-  return end_chunk(spec, state, trained, metrics), metrics
+  return params, opt_state, metrics
 
 
 def validate(
@@ -387,39 +396,6 @@ def validate(
   return em / experiment.num_widths
 
 
-def end_chunk(
-  spec: TrainSpec, before: TrainState, trained: TrainState, metrics: Metrics
-) -> TrainState:
-  """Returns a seed's state after a chunk, from that before it and its results.
-
-  If the loss or the parameters are not finite, the parameters and the
-  optimizer's state of before the chunk stay, and the seed is done. It is also
-  done if it has reached the target, or after its last step.
-  """
-  step, em = trained.step, metrics.em[0]
-  # A chunk of no steps (train.steps=0) has NaN as its loss, and may be sound.
-  has_loss = jnp.isfinite(metrics.loss).all() | (step == before.step)
-  leaves = [jnp.isfinite(x).all() for x in jax.tree.leaves(trained.params)]
-  is_sound = before.done | (has_loss & jnp.stack(leaves).all())
-  is_valid = is_sound & ~before.done
-  is_better = is_valid & (em > before.best_em)
-  reached = is_valid & (em >= spec.train.target_exact_match)
-  where = lambda condition, *trees: jax.tree.map(
-    partial(jnp.where, condition), *trees
-  )
-  return before.replace(
-    step=step,
-    params=where(is_sound, trained.params, before.params),
-    opt_state=where(is_sound, trained.opt_state, before.opt_state),
-    done=before.done | ~is_sound | reached | (step >= spec.num_steps),
-    diverged=before.diverged | ~is_sound,
-    stopped_at=jnp.where(~is_sound | reached, step, before.stopped_at),
-    best_em=jnp.where(is_better, em, before.best_em),
-    best_step=jnp.where(is_better, step, before.best_step),
-    best_params=where(is_better, trained.params, before.best_params),
-  )
-
-
 # All seeds.
 
 
@@ -436,6 +412,24 @@ def over_seeds(function: Callable[[TrainSpec, Any], Any], spec: TrainSpec):
   if spec.train.seed_axis == "vmap":
     of_seeds = jax.vmap(of_seed)
   return jax.jit(spec.mesh.shard_map_seeds(of_seeds))
+
+
+def where(spec: TrainSpec, inputs: tuple[jax.Array, Any, Any]) -> Any:
+  """Returns one of two pytrees: the first where the condition holds."""
+  condition, on_true, on_false = inputs
+  return jax.tree.map(partial(jnp.where, condition), on_true, on_false)
+
+
+def where_seeds(
+  spec: TrainSpec, mask_R: np.ndarray, on_true: Any, on_false: Any
+) -> Any:
+  """Returns, of two pytrees [R, ...], each seed's part of the first where the
+  mask is set, else of the second."""
+  if mask_R.all():
+    return on_true
+  if not mask_R.any():
+    return on_false
+  return over_seeds(where, spec)((mask_R, on_true, on_false))
 
 
 def init_seeds(
@@ -471,6 +465,44 @@ def read_numbers(mesh: Mesh, states: TrainState) -> TrainState:
   numbers = mesh.gather(states.replace(**dict.fromkeys(names)))
   large = {name: getattr(states, name) for name in names}
   return jax.device_get(numbers).replace(**large)
+
+
+def end_chunk(
+  spec: TrainSpec,
+  states: TrainState,
+  step: np.ndarray,
+  params: dict,
+  opt_state: optax.OptState,
+  metrics: Metrics,
+) -> TrainState:
+  """Returns the states [R, ...] after a chunk that ends at `step` [R], from
+  those before it and its results.
+
+  If the loss or the parameters are not finite, the parameters and the
+  optimizer's state of before the chunk stay, and the seed is done. It is also
+  done if it has reached the target, or after its last step.
+  """
+  em = metrics.em[:, 0]
+  # A chunk of no steps (train.steps=0) has NaN as its loss, and may be sound.
+  has_loss = np.isfinite(metrics.loss).all(axis=1) | (step == states.step)
+  is_sound = states.done | (has_loss & metrics.is_finite)
+  is_valid = is_sound & ~states.done
+  is_better = is_valid & (em > states.best_em)
+  reached = is_valid & (em >= spec.train.target_exact_match)
+  params, opt_state = where_seeds(
+    spec, is_sound, (params, opt_state), (states.params, states.opt_state)
+  )
+  return states.replace(
+    step=step,
+    params=params,
+    opt_state=opt_state,
+    done=states.done | ~is_sound | reached | (step >= spec.num_steps),
+    diverged=states.diverged | ~is_sound,
+    stopped_at=np.where(~is_sound | reached, step, states.stopped_at),
+    best_em=np.where(is_better, em, states.best_em),
+    best_step=np.where(is_better, step, states.best_step),
+    best_params=where_seeds(spec, is_better, params, states.best_params),
+  )
 
 
 def report_ended(run: Run, before: TrainState, states: TrainState) -> None:
@@ -529,11 +561,20 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
     while not states.done.all():
       cycles_left = (spec.num_steps - states.step) // spec.steps_per_cycle
       cycles = np.minimum(spec.chunk_cycles, cycles_left) * ~states.done
-      inputs = states, np.array(run.seeds, np.int32), cycles, scaffold
-      before = states
-      states, metrics = over_seeds(train_chunk, spec)(inputs)
-      states = read_numbers(run.mesh, states)
+      widths = ~states.done * np.int32(run.experiment.num_widths)
+      inputs = ChunkInputs(
+        states.params,
+        states.opt_state,
+        np.array(run.seeds, np.int32),
+        states.step,
+        cycles,
+        widths,
+        scaffold,
+      )
+      params, opt_state, metrics = over_seeds(train_chunk, spec)(inputs)
       metrics = jax.device_get(run.mesh.gather(metrics))
+      before, step = states, states.step + cycles * spec.steps_per_cycle
+      states = end_chunk(spec, before, step, params, opt_state, metrics)
       log.write(states, metrics)
       report_ended(run, before, states)
       chunk_count += 1
