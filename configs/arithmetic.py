@@ -232,6 +232,14 @@ TWO_CORES = PAPER_MODEL | {
   "retrain.train.learning_rate": 1e-3,
   "retrain.train.warmup_steps": 300,
 }
+# A number of 60 digits has 200 bits, so a step takes three times as long.
+TWO_CORES_BY_TASK = {
+  "parity": {
+    "train.batch_size": 16,
+    "train.steps": 2500,
+    "retrain.train.steps": 600,
+  }
+}
 # The released ABC program differs from its paper in these fields.
 RELEASED = PAPER | {
   "model.num_encoder_layers": 0,
@@ -290,6 +298,8 @@ def get_config(preset: str = "addition"):
     changes |= FIXED | FIXED_BY_TASK.get(task, {})
   for paper in papers:  # none or one
     changes |= PAPERS[paper]
+    if paper == "paper_model":
+      changes |= TWO_CORES_BY_TASK.get(task, {})
     # Retraining keeps the positions of the first stage; by default it has none.
     changes["retrain.positions.kind"] = changes["positions.kind"]
     if (method, task) == ("rope", "addition"):
