@@ -76,9 +76,9 @@ class Experiment:
 
   @property
   def num_widths(self) -> int:
-    """The number of widths that cycles of training take in turn; 1 if operands
-    are not padded."""
-    return max(len(self.data[0].widths), 1)
+    """The number of widths that cycles of training take in turn, the greatest
+    of all data sets; 1 if operands are not padded."""
+    return max(1, *(len(data_set.widths) for data_set in self.data))
 
   @property
   def site_segments(self) -> dict[str, tuple[str, ...]]:

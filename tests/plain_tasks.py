@@ -196,6 +196,17 @@ def reversed_digits(value: int, width: int) -> str:
   return str(value).zfill(width)[-width:][::-1]
 
 
+def no_carry(a: str, b: str) -> str:
+  """Returns the sums of the digits modulo 10, least significant first."""
+  return "".join(str((int(x) + int(y)) % 10) for x, y in zip(a, b))[::-1]
+
+
+def carry_only(a: str, b: str) -> str:
+  """Returns the carry out of each place, least significant first."""
+  ends = [10 ** (place + 1) for place in range(len(a))]
+  return "".join(str(int(int(a) % n + int(b) % n >= n)) for n in ends)
+
+
 def running_parity(bits: str) -> str:
   """Returns the parities of the last bit, the last two bits, and so on."""
   parity, out = 0, ""
@@ -293,6 +304,8 @@ def recalled(words):
 ANSWERS = {
   "successor": lambda a: reversed_digits(int(a) + 1, len(a)),
   "addition": lambda a, b: reversed_digits(int(a) + int(b), len(a)),
+  "no_carry": no_carry,
+  "carry_only": carry_only,
   "multiply": lambda a, b: reversed_digits(int(a) * int(b), len(a)),
   "multiply_long": running_sums,
   "parity": running_parity,

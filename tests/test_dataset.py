@@ -292,6 +292,23 @@ def test_a_config_becomes_steps():
   assert [data.size for data in build(config).data] == [34, 33, 33]
 
 
+def test_hints_of_padded_tasks_take_their_own_widths_in_turn():
+  config = presets.adding.get_config("both,longer")
+  experiment = build(config)
+  assert [len(data.widths) for data in experiment.data] == [16, 32, 32]
+  assert experiment.num_widths == 32
+  main, hint = (data.name for data in experiment.data[:2])
+  part = dataset.Part(0, 4)
+  for index, widths in ((3, (6, 6)), (20, (7, 23))):
+    for head, width in zip((main, hint), widths, strict=True):
+      batch = experiment.sample(jax.random.key(0), head, part, index)
+      assert (batch.prompt_length == 2 + 2 * width).all(), (head, index)
+  for fields in ({"hint_length": 16}, {"hint_length": 9}):
+    config.mixing.update(fields)
+    with refuses("mixing.hint_length", "16"):
+      build(config)
+
+
 @pytest.mark.parametrize("preset", ["reversing", "sorting"])
 def test_a_restriction_keeps_what_its_output_depends_on(preset):
   config = getattr(presets, preset).get_config("restricted,longer")

@@ -37,7 +37,7 @@ def test_every_preset_of_arithmetic_builds():
     built(arithmetic, "addition", "abc", *[*arithmetic.PAPERS][:2])
 
 
-@pytest.mark.parametrize("name", ("sorting", "increment", "reversing"))
+@pytest.mark.parametrize("name", ("sorting", "increment", "reversing", "adding"))
 def test_every_preset_of_hints_builds(name):
   file = getattr(presets, name)
   hints = [*file.HINTS]

@@ -35,7 +35,7 @@ def build(config: ConfigDict) -> Experiment:
   tasks = _tasks(config)
   _check_fit(config, tasks[0])
   data_sets, train = _data_sets(config, tasks), config.train
-  main, lengths_of = data_sets[0], {x.name: x.lengths for x in data_sets}
+  lengths_of = {x.name: x.lengths for x in data_sets}
   for name in ("batch_size", "validation_samples"):
     for head, drawn in lengths_of.items():
       check(
@@ -44,12 +44,13 @@ def build(config: ConfigDict) -> Experiment:
         f" bucket of {drawn.buckets}; choose more, or fewer data.buckets, in"
         " each of which lengths occur",
       )
-  per_width = -(-train.validation_samples // max(len(main.widths), 1))
+  num_widths = max(1, *(len(data_set.widths) for data_set in data_sets))
+  per_width = -(-train.validation_samples // num_widths)
   layers = tuple(dict.fromkeys(task.name for task in tasks))
   is_soft = config.bias.closed > scaffolds.DENSE_CLOSED
   experiment = Experiment(
     data=data_sets,
-    model=Transformer(_model_config(config, tasks), main.kind, layers),
+    model=Transformer(_model_config(config, tasks), config.model.kind, layers),
     bias=scaffolds.BiasConfig(
       config.bias.closed if is_soft else CLOSED, config.bias.allow_leak
     ),
@@ -65,7 +66,7 @@ def build(config: ConfigDict) -> Experiment:
     ),
     train_length=config.data.train_length,
     fixed_width=(
-      max_width(main.widths[0]) if config.data.width == "fixed" else None
+      max_width(data_sets[0].widths[0]) if config.data.width == "fixed" else None
     ),
   )
   list(input_widths(config, experiment))
@@ -285,9 +286,9 @@ def _hint_lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   section, longest = copy.deepcopy(config.data), config.mixing.hint_length
   if longest:
     check(
-      task.ragged and longest > section.train_length,
+      longest > section.train_length and section.numbers == "lengths",
       f"mixing.hint_length={longest}: must be above data.train_length="
-      f"{section.train_length}, and is for tasks without a width; or 0",
+      f"{section.train_length}, and is for data.numbers='lengths'; or 0",
     )
     section.train_length = longest
     section.buckets += (longest,) if section.buckets else ()

@@ -114,6 +114,11 @@ TASKS = Registry(
 
 # Auxiliary tasks by main task: each is an ordinary task with a head of its own.
 HINTS = {
+  "addition": Registry(
+    "hint of addition",
+    {"no_carry": arithmetic.NoCarry, "carry_only": arithmetic.CarryOnly},
+    check_task,
+  ),
   "sort": Registry(
     "hint of sort",
     {

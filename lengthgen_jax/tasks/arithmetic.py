@@ -193,6 +193,33 @@ class Addition(ArithmeticTask):
     return total // 10, total % 10
 
 
+class NoCarry(Addition):
+  """Asks for the sum of each pair of digits modulo 10, a hint of addition
+  ("Extrapolation by Association", arXiv 2506.09251).
+
+  `$0123+0748` -> `1680&`.
+  """
+
+  name = "no_carry"
+
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    return state, (symbols[0] + symbols[1]) % 10
+
+
+class CarryOnly(Addition):
+  """Asks for the carry out of each place of a sum, a hint of addition (arXiv
+  2506.09251).
+
+  `$0123+0748` -> `1000&`.
+  """
+
+  name = "carry_only"
+
+  def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
+    carry, _ = super().step(state, symbols)
+    return carry, carry
+
+
 class Multiply(ArithmeticTask):
   """Asks for a number times one digit d, the papers' N×1 multiplication; the
   state is the carry, which is below d, or 0.

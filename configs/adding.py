@@ -1,0 +1,37 @@
+"""Presets of addition in one sequence with task hints: HINT[,OPTION...].
+
+HINT     none, no_carry (each pair of digits modulo 10), carry_only (the carry
+         out of each place), or both; gradient steps alternate between the task
+         and the hints
+OPTION   longer  the hint's numbers have up to 32 digits, those to add up to 16
+
+Hints, lengths and rotary positions are those of "Extrapolation by Association"
+(arXiv 2506.09251), where operands are reversed too; the model's size is ours.
+
+  lengthgen --config=configs/adding.py:both,longer --workdir=W
+"""
+
+from lengthgen_jax.config import load_presets
+
+sorting = load_presets("sorting.py")
+
+HINTS = {
+  "none": (),
+  "no_carry": ("no_carry",),
+  "carry_only": ("carry_only",),
+  "both": ("no_carry", "carry_only"),
+}
+SHARED = {
+  "model.num_decoder_layers": 4,
+  "data.train_length": 16,
+  "positions.kind": "rope",
+  "train.steps": 8000,
+  "train.learning_rate": 1e-3,
+  "eval.lengths": (8, 16, 20, 24, 32),
+}
+OPTIONS = {"longer": {"mixing.hint_length": 32}}
+
+
+def get_config(preset: str = "none"):
+  """Returns the config of a preset HINT[,OPTION...]."""
+  return sorting.hint_config("addition", SHARED, preset, HINTS, OPTIONS)
