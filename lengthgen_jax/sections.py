@@ -263,9 +263,10 @@ class Bias(Section):
 
   kind: str = "none"  # none, window, file
   file: str = ""  # an .npz with lines or matrices
-  window: CountOrNone = 1  # w, tokens on each side
-  # both, previous (the earlier rows' side alone)
-  sides: Literal["both", "previous"] = "both"
+  # w: earlier rows of the output that a row sees
+  window: CountOrNone = 1
+  # rows of the input on either side of its own that it sees
+  input_window: CountOrNone = 0
   # bias in closed cells; at -1e5 and below it is -inf
   closed: Annotated[float, Range("must not be positive", high=0)] = -1e9
   # whether the bias takes the place of the causal mask, so that rows may see

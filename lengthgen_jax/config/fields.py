@@ -76,7 +76,7 @@ NEEDS = {
   "attention.alpha": "attention.normalizer has has_alpha",
   "bias.file": "bias.kind = file",
   "bias.window": "bias.kind = window",
-  "bias.sides": "bias.kind = window",
+  "bias.input_window": "bias.kind = window",
   "train.adam_learning_rate": "train.optimizer has has_separate_adam_rate",
   "train.adam_b1": "train.optimizer has uses_adam_fields",
   "train.adam_b2": "train.optimizer has uses_adam_fields",

@@ -109,7 +109,7 @@ def _is_hopeless(config: ConfigDict, model: Model) -> bool:
   (*seen, target), texts = alike
   advice = "add a line to bias.file"
   if config.bias.kind == "window":
-    advice = "raise bias.window"
+    advice = "raise bias.window or bias.input_window"
   elif config.method.startswith("abc"):
     advice = "lower calibration.kappa or calibration.kappa_self"
   runs.print_note(

@@ -41,7 +41,7 @@ positions.source_anchor= positions.table= positions.random_start=
 temperature.kind="none" temperature.initial= temperature.stretch=
 attention.normalizer="softmax" attention.alpha=
 bias.kind="file" bias.file="" bias.allow_leak=false
-bias.closed= bias.window= bias.sides="""
+bias.closed= bias.window= bias.input_window="""
 # Grids of local rules: their operand beside what drives rows, and how far to
 # the right a cell depends on the row above.
 GRIDS = {

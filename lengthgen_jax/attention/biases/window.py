@@ -18,14 +18,14 @@ from lengthgen_jax.tasks.grid import GridTask
 
 
 def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
-  """Returns windows of w = `section.window` tokens (ABS paper, section 4.1).
+  """Returns the window of the ABS paper (section 4.1) that its results fit.
 
-  In self-attention row i sees inputs i, i-1, ..., i-w. Of every segment of the
-  prompt an output's row sees the token of its own digit and w tokens on either
-  side. If the segment has two tokens per row (interleaved operands), it sees
-  both; if all rows depend on one token (the single digit of N×1), they see that
-  and w to its left. A decoder-only model has all this in its self-attention.
-  For grids see `grid_window`, which uses w alone.
+  In self-attention row i sees inputs i, i-1, ..., i - `section.window`. Of
+  every segment of the prompt an output's row sees the tokens of its own digit,
+  two if operands are interleaved, and those of `section.input_window` rows on
+  either side; all rows see the single digit of N×1. A decoder-only model has
+  all this in its self-attention. For grids see `grid_window`, which uses
+  `section.window` alone.
   """
   task = spec.task
   if task.axes > 1:
@@ -35,19 +35,17 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
     "bias.kind='window': this task's outputs stand at no fixed place of its"
     " input; choose none or file",
   )
-  width, heads = section.window, spec.num_heads
+  heads = spec.num_heads
   anchor = LEFT if task.anchor == "left" else RIGHT
-  output_lines = [Line(WHOLE, LEFT, 1, -offset) for offset in range(width + 1)]
+  output_lines = [
+    Line(WHOLE, LEFT, 1, -offset) for offset in range(section.window + 1)
+  ]
   input_lines = []
   for segment, stride in enumerate(task.strides):
-    first = -width if stride else 0
-    # Without positions a window to both sides ("previous" is as in the released
-    # ABC program) does not do: the first row sees its own digit and the next
-    # row's, and cannot tell which is which.
-    last = width if section.sides == "both" else 0
+    beside = section.input_window * stride
     input_lines += [
       Line(segment, anchor, stride, intercept, row_segment=task.target_segment)
-      for intercept in range(first, max(stride, 1) + last)
+      for intercept in range(-beside, max(stride, 1) + beside)
     ]
   if "cross" not in spec.site_segments:
     return {"self": shared_lines(output_lines + input_lines, heads)}
