@@ -1,8 +1,8 @@
 """Presets of reversing a list with task hints: HINT[,OPTION...].
 
 HINT     none, copy, shifted (the list reversed, each value plus 1, the
-         greatest becoming 1), or restricted (always `longer`: one token of a
-         list of 21 to 60 items and its output, of which as many tokens are
+         greatest becoming 1), or restricted (with `longer`: one output of a
+         list of 21 to 60 items is asked for, and at most as many tokens are
          kept as 20 items and their output have); gradient steps alternate
          between the task and the hint
 OPTION   longer  the hint's lists have up to 60 items, those to reverse up to 20

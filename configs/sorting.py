@@ -1,8 +1,8 @@
 """Presets of sorting with task hints: HINT[,OPTION...].
 
 HINT     none, successor, count, fill, predecessor, minimum, all (successor,
-         count and fill), or restricted (always `longer`: one token of a list of
-         21 to 60 items and its output, of which as many tokens are kept as 20
+         count and fill), or restricted (with `longer`: one output of a list of
+         21 to 60 items is asked for, and at most as many tokens are kept as 20
          items and their output have); gradient steps alternate between sorting
          and the hint
 OPTION   tempered  attention scores times a·log(n+1), where n is the number of
@@ -143,8 +143,8 @@ def hint_config(
   """
   hint, _, chosen = parse_preset(preset, hints, (), options)
   changes = DECODER_ONLY | shared | {"hints": hints[hint], "method": hint}
-  if hint == "restricted":  # a restriction is of a longer list
-    changes |= OPTIONS["longer"]
+  if "longer" in chosen and not hints[hint]:
+    raise ValueError(f"preset {preset!r}: longer is for a hint")
   for name in chosen:
     changes |= options[name]
     # "paper" is a size and not a method. "abc" has two stages: this names the

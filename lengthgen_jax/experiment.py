@@ -75,10 +75,15 @@ class Experiment:
     return self.data[self.output_heads.index(head)].task.name
 
   @property
+  def width_counts(self) -> tuple[int, ...]:
+    """By output head, the number of widths that its batches take in turn; 1 if
+    operands are not padded."""
+    return tuple(max(len(data_set.widths), 1) for data_set in self.data)
+
+  @property
   def num_widths(self) -> int:
-    """The number of widths that cycles of training take in turn, the greatest
-    of all data sets; 1 if operands are not padded."""
-    return max(1, *(len(data_set.widths) for data_set in self.data))
+    """The greatest number of widths that a task's batches take in turn."""
+    return max(self.width_counts)
 
   @property
   def site_segments(self) -> dict[str, tuple[str, ...]]:

@@ -144,8 +144,8 @@ class Mixing(Section):
   # batch
   kind: Literal["alternate", "weighted"] = "alternate"
   weights: tuple[float, ...] = ()  # main task first; () = equal
-  # longest length of the hints' examples, in the units of data.train_length; 0
-  # = data.train_length
+  # longest length of the hints' examples, above data.train_length and in its
+  # units (of restrictions: before they are cut); 0 = data.train_length
   hint_length: CountOrNone = 0
 
 
@@ -263,9 +263,9 @@ class Bias(Section):
 
   kind: str = "none"  # none, window, file
   file: str = ""  # an .npz with lines or matrices
-  # w: earlier rows of the output that a row sees
+  # w: inputs of the output before its own that a row sees
   window: CountOrNone = 1
-  # rows of the input on either side of its own that it sees
+  # digits or items of the prompt, on either side of its own, that it sees
   input_window: CountOrNone = 0
   # bias in closed cells; at -1e5 and below it is -inf
   closed: Annotated[float, Range("must not be positive", high=0)] = -1e9
@@ -539,9 +539,10 @@ class Config(Section):
   # folder of JAX's compilation cache, so that the next run starts at once; "" =
   # none, as where there is no home folder for ~
   compile_cache: str = "~/.cache/lengthgen_jax"
-  # auxiliary tasks with heads of their own. sort: successor, count, fill,
-  # predecessor, minimum; increment: carry; reverse: copy, shifted. restricted:
-  # random restrictions of longer examples, with the main task's output layer
+  # auxiliary tasks with heads of their own. addition: no_carry, carry_only;
+  # sort: successor, count, fill, predecessor, minimum; increment: carry;
+  # reverse: copy, shifted. sort, copy, reverse: restricted, random restrictions
+  # of longer examples, with the main task's output layer
   hints: tuple[str, ...] = ()
   data: Data = Data()
   mixing: Mixing = Mixing()

@@ -198,7 +198,9 @@ def reversed_digits(value: int, width: int) -> str:
 
 def no_carry(a: str, b: str) -> str:
   """Returns the sums of the digits modulo 10, least significant first."""
-  return "".join(str((int(x) + int(y)) % 10) for x, y in zip(a, b))[::-1]
+  return "".join(
+    str((int(x) + int(y)) % 10) for x, y in zip(a, b, strict=True)
+  )[::-1]
 
 
 def carry_only(a: str, b: str) -> str:

@@ -280,7 +280,8 @@ def test_a_config_becomes_steps():
   config.mixing.hint_length = 9
   data = build(config).data
   assert [x.lengths.buckets for x in data] == [(3, 6), (3, 6, 9), (3, 6, 9)]
-  delimiters = data[1].sample(jax.random.key(0), 99, 2).inputs == 6
+  inputs = data[1].sample(jax.random.key(0), 99, 2).inputs
+  delimiters = inputs == data[1].task.delimiter
   assert {*np.argmax(delimiters, axis=1).tolist()} == {7, 8, 9}
   config.mixing.hint_length = 30
   config.positions.update(kind="learned", table=20)
@@ -294,17 +295,16 @@ def test_a_config_becomes_steps():
 
 def test_hints_of_padded_tasks_take_their_own_widths_in_turn():
   config = presets.adding.get_config("both,longer")
+  config.mixing.hint_length = 20
   experiment = build(config)
-  assert [len(data.widths) for data in experiment.data] == [16, 32, 32]
-  assert experiment.num_widths == 32
-  main, hint = (data.name for data in experiment.data[:2])
-  part = dataset.Part(0, 4)
-  for index, widths in ((3, (6, 6)), (20, (7, 23))):
-    for head, width in zip((main, hint), widths, strict=True):
-      batch = experiment.sample(jax.random.key(0), head, part, index)
-      assert (batch.prompt_length == 2 + 2 * width).all(), (head, index)
-  for fields in ({"hint_length": 16}, {"hint_length": 9}):
-    config.mixing.update(fields)
+  assert experiment.width_counts == (16, 20, 20)
+  for index in (3, 18):
+    for data, count in zip(experiment.data, (16, 20, 20), strict=True):
+      width = 1 + index % count + data.task.slack
+      part = dataset.Part(0, 4)
+      batch = experiment.sample(jax.random.key(0), data.name, part, index)
+      assert (batch.prompt_length == 2 * (1 + width)).all()
+  for config.mixing.hint_length in (16, 9):
     with refuses("mixing.hint_length", "16"):
       build(config)
 
@@ -358,6 +358,11 @@ def test_a_restriction_keeps_what_its_output_depends_on(preset):
       "sort",
       {"mixing.hint_length": 9, "positions.kind": "alibi"},
       ["positions.kind='alibi'", "rope"],
+    ),
+    (
+      "sort",
+      {"mixing.hint_length": 9, "bias.kind": "window"},
+      ["bias.kind='window'", "none"],
     ),
   ],
 )

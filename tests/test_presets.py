@@ -37,14 +37,21 @@ def test_every_preset_of_arithmetic_builds():
     built(arithmetic, "addition", "abc", *[*arithmetic.PAPERS][:2])
 
 
-@pytest.mark.parametrize("name", ("sorting", "increment", "reversing", "adding"))
+@pytest.mark.parametrize(
+  "name", ("sorting", "increment", "reversing", "adding")
+)
 def test_every_preset_of_hints_builds(name):
   file = getattr(presets, name)
   hints = [*file.HINTS]
   for words in (*zip(hints), *itertools.product(hints[1:2], file.OPTIONS)):
+    if words == ("restricted",):  # a restriction is of a longer list
+      words += ("longer",)
     shape = built(file, *words)[0].model.config
     assert (shape.emb_dim == 1024) == ("paper" in words)
     assert (shape.temperature.kind != "none") == ("tempered" in words)
+  if "longer" in file.OPTIONS:
+    with pytest.raises(ValueError, match="is for a hint"):
+      file.get_config("none,longer")
 
 
 def test_every_preset_of_products_and_of_states_builds():

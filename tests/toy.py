@@ -58,7 +58,7 @@ class Toy:
     output_heads: the names of the output heads, the main task's first.
     weights: the weights of the heads in one gradient step for all of them; ()
       if each head has a step of its own.
-    num_widths: the number of widths that take turns.
+    num_widths: the number of widths that take turns, the same for all heads.
   """
 
   output_heads: tuple = ("main", "hint")
@@ -67,6 +67,10 @@ class Toy:
   model = types.SimpleNamespace(  # so small that no batch is split
     config=types.SimpleNamespace(num_heads=1, mlp_dim=1)
   )
+
+  @property
+  def width_counts(self):
+    return (self.num_widths,) * len(self.output_heads)
 
   @property
   def step_specs(self):

@@ -44,8 +44,6 @@ def build(config: ConfigDict) -> Experiment:
         f" bucket of {drawn.buckets}; choose more, or fewer data.buckets, in"
         " each of which lengths occur",
       )
-  num_widths = max(1, *(len(data_set.widths) for data_set in data_sets))
-  per_width = -(-train.validation_samples // num_widths)
   layers = tuple(dict.fromkeys(task.name for task in tasks))
   is_soft = config.bias.closed > scaffolds.DENSE_CLOSED
   experiment = Experiment(
@@ -61,12 +59,21 @@ def build(config: ConfigDict) -> Experiment:
       tuple(config.mixing.weights),
     ),
     validation=tuple(
-      dataset.Share(head, 1.0, dataset.bucket_parts(drawn, per_width))
-      for head, drawn in lengths_of.items()
+      dataset.Share(
+        data_set.name,
+        1.0,
+        dataset.bucket_parts(
+          data_set.lengths,
+          -(-train.validation_samples // max(len(data_set.widths), 1)),
+        ),
+      )
+      for data_set in data_sets
     ),
     train_length=config.data.train_length,
     fixed_width=(
-      max_width(data_sets[0].widths[0]) if config.data.width == "fixed" else None
+      max_width(data_sets[0].widths[0])
+      if config.data.width == "fixed"
+      else None
     ),
   )
   list(input_widths(config, experiment))
@@ -92,7 +99,7 @@ def input_widths(
   for data_set in experiment.data:  # the inputs of a hint may be longer
     alone = dataclasses.replace(experiment, data=(data_set,))
     longest = data_set.bound(-1)
-    what = f"training inputs of {data_set.task.name}"
+    what = f"training inputs of {data_set.name}"
     alone.check_positions(longest, what, start)
     yield alone, longest
   section, task = config.eval, experiment.task
@@ -145,17 +152,17 @@ def _tasks(config: ConfigDict) -> list[Task]:
   """Returns the main task and those of the hints in config.hints; of random
   restrictions this is the main task again."""
   hints = HINTS.get(config.task, {})
-  if RESTRICTED in config.hints or TASKS[config.task].needed is not Task.needed:
+  if RESTRICTED in config.hints:
+    _check_restriction(config)
+  if TASKS[config.task].needed is not Task.needed:
     hints = hints | {RESTRICTED: TASKS[config.task]}
   for hint in config.hints:
     choices = ", ".join(hints) or "no hints"
     check(hint in hints, f"hints={hint!r}: {config.task} has {choices}")
   classes = [TASKS[config.task], *(hints[hint] for hint in config.hints)]
   tasks = [task_class(**config[task_class.section]) for task_class in classes]
-  if RESTRICTED in config.hints:
-    _check_restriction(config, tasks[0])
   names = [
-    hint if hint == RESTRICTED else task.name
+    f"{task.name}_{hint}" if hint == RESTRICTED else task.name
     for hint, task in zip(("", *config.hints), tasks, strict=True)
   ]
   check(
@@ -299,7 +306,7 @@ def _data_sets(
   config: ConfigDict, tasks: list[Task]
 ) -> tuple[dataset.Dataset, ...]:
   """Returns the data sets of the main task and of the hints, whose examples may
-  be longer; random restrictions are of those that are."""
+  be longer; random restrictions are of longer ones alone."""
   data, main, kind = config.data, tasks[0], config.model.kind
   lengths, hint_lengths = _lengths(data, main), _hint_lengths(config, main)
   sizes = dataset.split(data.size, [1.0] * len(tasks))
@@ -315,11 +322,15 @@ def _data_sets(
     own_lengths = hint_lengths if hint else lengths
     num_kept = 0
     if hint == RESTRICTED:
-      longest, bound = hint_lengths.longest, lengths.longest
+      longest, trained = hint_lengths.longest, lengths.longest
       own_lengths = dataset.Lengths(
-        bound + 1, longest, longest, 1.0, (longest,)
+        shortest=trained + 1,
+        short_longest=longest,
+        longest=longest,
+        short_share=1.0,
+        buckets=(longest,),
       )
-      num_kept = main.prompt_size(bound) + main.output_size(bound)
+      num_kept = main.prompt_size(trained) + main.output_size(trained)
     widths = _widths(data, main, own_lengths)
     natural = data.width == "natural" and bool(widths) and main.axes == 1
     data_sets.append(
@@ -338,7 +349,7 @@ def _data_sets(
   return tuple(data_sets)
 
 
-def _check_restriction(config: ConfigDict, task: Task) -> None:
+def _check_restriction(config: ConfigDict) -> None:
   """Raises UsageError if examples of the task cannot be restricted."""
   named = f"hints={RESTRICTED!r}"
   having = [x for x in TASKS if TASKS[x].needed is not Task.needed]
@@ -356,7 +367,16 @@ def _check_restriction(config: ConfigDict, task: Task) -> None:
     f"{named}: set mixing.hint_length, the length of the longest example that"
     " is restricted",
   )
-  kinds = [kind for kind in POSITIONS if not POSITIONS[kind].additive]
+  check(
+    config.bias.kind == "none",
+    f"{named}: lines of bias.kind={config.bias.kind!r} count inputs that are"
+    " left out; choose 'none'",
+  )
+  kinds = [
+    kind
+    for kind, encoding in POSITIONS.items()
+    if not encoding.additive and not encoding.of_digits
+  ]
   check(
     config.positions.kind in kinds,
     f"{named} keeps the places of a longer example, which"

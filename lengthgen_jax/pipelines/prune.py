@@ -87,7 +87,7 @@ def _held_out(experiment: Experiment, seed: int) -> Iterator[packing.Batch]:
   those of a validation."""
   head, key = experiment.task.name, rng.stream(seed, "pruning")
   number = itertools.count()
-  for width_index in range(experiment.num_widths):
+  for width_index in range(experiment.width_counts[0]):
     for part in experiment.validation[0].parts:
       batch_part = part._replace(count=BATCH_SIZE)
       for _ in range(0, part.count, BATCH_SIZE):

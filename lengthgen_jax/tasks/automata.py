@@ -121,11 +121,15 @@ class Copy(SequenceTask):
     return state, symbols[0]
 
   def needed(
-    self, inputs: jax.Array, delimiter: Array, row: Array, target: Array
+    self,
+    inputs: jax.Array,
+    delimiter_index: Array,
+    row: Array,
+    target: Array,
   ) -> jax.Array:
-    place = row - delimiter
+    place = row - delimiter_index
     if self.anchor == "right":
-      place = delimiter - 1 - place
+      place = delimiter_index - 1 - place
     return jnp.arange(inputs.shape[0]) == place
 
 

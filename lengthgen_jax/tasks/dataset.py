@@ -48,7 +48,7 @@ class Lengths:
   shortest: int  # the ends of the two ranges, inclusive
   short_longest: int
   longest: int
-  short_share: float  # the probability of the first, if there is a second
+  short_share: float  # the probability of the first, if the second has any
   # The greatest lengths of the buckets, ascending; the examples of a bucket are
   # padded to one size. The last one is `longest`.
   buckets: tuple[int, ...]
@@ -243,7 +243,7 @@ class Dataset:
   @property
   def name(self) -> str:
     """The name of the output head: that of the task, unless examples are
-    restricted; both then have the output layer of the task."""
+    restricted; whole and restricted ones have the task's output layer."""
     return f"{self.task.name}_{RESTRICTED}" if self.num_kept else self.task.name
 
   def bound(self, bucket: int) -> Width:
@@ -300,10 +300,10 @@ class Dataset:
     if not self.num_kept:
       return batch
     # The numbers of an example depend on its index alone, like the example.
-    stream = f"{stream}/{self.name}/{bucket}/restricted"
-    noise = rng.Noise(rng.stream(self.seed, stream), index_B)
+    key = rng.stream(self.seed, f"{stream}/{self.name}/{bucket}/{RESTRICTED}")
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, index_B)
     shape = (1 + batch.inputs.shape[1],)
-    numbers = noise.draw(lambda key: jax.random.uniform(key, shape))
+    numbers = jax.vmap(lambda key: jax.random.uniform(key, shape))(keys)
     return restrict(task, batch, self.num_kept, numbers)
 
   def sample(

@@ -59,30 +59,34 @@ def restrict(
   task: Task, batch: Batch, num_kept: int, numbers: jax.Array
 ) -> Batch:
   """Returns a random restriction of each example of a decoder-only batch of a
-  ragged task: `num_kept` of its inputs, at the places that they have in it.
+  ragged task whose outputs have no prefix: at most `num_kept` of its inputs, at
+  the places that they have in it.
 
   One output, drawn at random, is scored. Kept are its row, the delimiter, what
-  the output depends on (`Task.needed`) and other inputs before the row; where
-  these are fewer, PAD follows. If the first three are more than `num_kept`,
-  nothing is scored. `numbers` [B, 1 + T] are uniform in [0, 1). (Awasthi, Gupta
-  and Kumar, NeurIPS 2025.)
+  the output depends on (`Task.needed`) and other inputs before the row, drawn
+  at random; where there are fewer, all, and PAD follows. If the first three are
+  more than `num_kept`, nothing is scored. `numbers` [B, 1 + T] are uniform in
+  [0, 1). (Awasthi, Gupta and Kumar, NeurIPS 2025.)
   """
   index = jnp.arange(batch.inputs.shape[1])
 
-  def choose(inputs, target, weight, delimiter, numbers):
-    row = delimiter + uniform_int(numbers[0], weight.sum().astype(jnp.int32))
-    needed = task.needed(inputs, delimiter, row, target[row])
-    needed = (index <= row) & (needed | (index == delimiter) | (index == row))
+  def choose(inputs, target, weight, delimiter_index, numbers):
+    num_outputs = weight.sum().astype(jnp.int32)
+    row = delimiter_index + uniform_int(numbers[0], num_outputs)
+    needed = task.needed(inputs, delimiter_index, row, target[row])
+    needed |= (index == delimiter_index) | (index == row)
+    needed &= index <= row
+    # Needed inputs come first, then others at random, then those behind.
     order = jnp.where(index <= row, numbers[1:] - needed, 1.0 + index)
-    _, first = jax.lax.top_k(-order, num_kept)
-    kept = -jax.lax.top_k(-first, num_kept)[0]
+    kept = jnp.sort(jnp.argsort(order)[:num_kept])
     return kept, (kept == row) & (needed.sum() <= num_kept), kept <= row
 
   kept, is_scored, inside = jax.vmap(choose)(
-    batch.inputs, batch.target, batch.weight, batch.prompt_length, numbers
+    batch.inputs, batch.target, batch.weight, batch.first_scored, numbers
   )
   at_kept = jax.vmap(lambda x, kept: x[kept])
 
+  # Positions see the old places; masks need the order alone.
   def restricted(coordinates: Coordinates) -> Coordinates:
     fields = {
       name: at_kept(x, kept)

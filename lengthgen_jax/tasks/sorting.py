@@ -188,9 +188,14 @@ class Sort(ItemTask):
     return self.make_example(items, length, output, length)
 
   def needed(
-    self, inputs: jax.Array, delimiter: Array, row: Array, target: Array
+    self,
+    inputs: jax.Array,
+    delimiter_index: Array,
+    row: Array,
+    target: Array,
   ) -> jax.Array:
-    # Copies of the last output show whether there is one more of it to write.
+    # Copies of the last output show whether there is one more of it to write,
+    # copies of the target which value comes next.
     return (inputs == inputs[row]) | (inputs == target)
 
   def variants(self, test_set: str, section: Any, length: int) -> Variants:

@@ -247,13 +247,18 @@ class Task(abc.ABC):
     return segment, left if self.anchor == "left" else right
 
   def needed(
-    self, inputs: jax.Array, delimiter: Array, row: Array, target: Array
+    self,
+    inputs: jax.Array,
+    delimiter_index: Array,
+    row: Array,
+    target: Array,
   ) -> jax.Array:
     """Returns which inputs [T] of a decoder-only model decide that a row must
-    say `target`, besides the row's own input and the delimiter, whose index is
-    given.
+    say `target`, besides the row's own and the delimiter; inputs behind the row
+    may be among them, and do not count.
 
-    Tasks that have it have the hint of random restrictions.
+    A ragged task that has it has the hint of random restrictions. A subclass
+    whose outputs depend on other inputs overrides it.
     """
     raise NotImplementedError
 

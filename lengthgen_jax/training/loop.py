@@ -372,8 +372,10 @@ def validate(
   widths: jax.Array | int,
 ) -> jax.Array:
   """Returns each head's exact match [heads], a fraction, on held-out examples:
-  the mean over all widths of training, if `widths` is their number."""
+  the mean over all its widths of training, if `widths` is
+  experiment.num_widths."""
   experiment = spec.experiment
+  width_counts = jnp.array(experiment.width_counts)
   key = jax.random.fold_in(rng.stream(seed, "eval"), step)
 
   def add_width(width_index: jax.Array, em: jax.Array) -> jax.Array:
@@ -389,11 +391,11 @@ def validate(
         args = params, scaffold, batch, share.head, spec.sparse
         exact.append(experiment.matches(*args)[1])
       means.append(jnp.concatenate(exact).mean(dtype=jnp.float32))
-    return em + jnp.stack(means)
+    return em + jnp.where(width_index < width_counts, jnp.stack(means), 0)
 
   zeros = jnp.zeros(len(experiment.output_heads), jnp.float32)
   em = jax.lax.fori_loop(0, widths, add_width, zeros)
-  return em / experiment.num_widths
+  return em / width_counts
 
 
 # All seeds.

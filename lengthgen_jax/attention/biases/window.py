@@ -18,7 +18,7 @@ from lengthgen_jax.tasks.grid import GridTask
 
 
 def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
-  """Returns the window of the ABS paper (section 4.1) that its results fit.
+  """Returns windows as in figure 7 of the ABS paper (section 4.1).
 
   In self-attention row i sees inputs i, i-1, ..., i - `section.window`. Of
   every segment of the prompt an output's row sees the tokens of its own digit,
@@ -29,6 +29,11 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   """
   task = spec.task
   if task.axes > 1:
+    check(
+      section.input_window == 0,
+      f"bias.input_window={section.input_window}: grids have bias.window alone;"
+      " choose 0",
+    )
     return grid_window(section.window, spec)
   check(
     task.strides,
