@@ -19,12 +19,8 @@ from lengthgen_jax.config import load_presets
 
 sorting = load_presets("sorting.py")
 
-HINTS = {
-  "none": (),
-  "copy": ("copy",),
-  "shifted": ("shifted",),
-  "restricted": ("restricted",),
-}
+SINGLE = "copy", "shifted", "restricted"
+HINTS = {"none": ()} | {hint: (hint,) for hint in SINGLE}
 SHARED = {
   "data.train_length": 20,
   "positions.kind": "rope",

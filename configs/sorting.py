@@ -32,16 +32,9 @@ from typing import Any
 
 from lengthgen_jax.config import default_config, parse_preset
 
-HINTS: dict[str, tuple[str, ...]] = {
-  "none": (),
-  "successor": ("successor",),
-  "count": ("count",),
-  "fill": ("fill",),
-  "predecessor": ("predecessor",),
-  "minimum": ("minimum",),
-  "all": ("successor", "count", "fill"),
-  "restricted": ("restricted",),
-}
+SINGLE = "successor", "count", "fill", "predecessor", "minimum", "restricted"
+HINTS = {"none": ()} | {hint: (hint,) for hint in SINGLE}
+HINTS["all"] = ("successor", "count", "fill")
 SEGMENTS = {"positions.segments": True}
 ENTMAX = {"attention.normalizer": "entmax"}
 
