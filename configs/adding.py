@@ -16,8 +16,12 @@ from lengthgen_jax.config import load_presets
 
 sorting = load_presets("sorting.py")
 
-SINGLE = "no_carry", "carry_only"
-HINTS = {"none": (), "both": SINGLE} | {hint: (hint,) for hint in SINGLE}
+HINTS = {
+  "none": (),
+  "no_carry": ("no_carry",),
+  "carry_only": ("carry_only",),
+  "both": ("no_carry", "carry_only"),
+}
 SHARED = {
   "model.num_decoder_layers": 4,
   "data.train_length": 16,

@@ -19,8 +19,12 @@ from lengthgen_jax.config import load_presets
 
 sorting = load_presets("sorting.py")
 
-SINGLE = "copy", "shifted", "restricted"
-HINTS = {"none": ()} | {hint: (hint,) for hint in SINGLE}
+HINTS = {
+  "none": (),
+  "copy": ("copy",),
+  "shifted": ("shifted",),
+  "restricted": ("restricted",),
+}
 SHARED = {
   "data.train_length": 20,
   "positions.kind": "rope",

@@ -32,9 +32,16 @@ from typing import Any
 
 from lengthgen_jax.config import default_config, parse_preset
 
-SINGLE = "successor", "count", "fill", "predecessor", "minimum", "restricted"
-HINTS = {"none": ()} | {hint: (hint,) for hint in SINGLE}
-HINTS["all"] = ("successor", "count", "fill")
+HINTS: dict[str, tuple[str, ...]] = {
+  "none": (),
+  "successor": ("successor",),
+  "count": ("count",),
+  "fill": ("fill",),
+  "predecessor": ("predecessor",),
+  "minimum": ("minimum",),
+  "all": ("successor", "count", "fill"),
+  "restricted": ("restricted",),
+}
 SEGMENTS = {"positions.segments": True}
 ENTMAX = {"attention.normalizer": "entmax"}
 
