@@ -201,8 +201,6 @@ class NoCarry(Addition):
   """
 
   name = "no_carry"
-  states = (0,)
-
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
     return state, (symbols[0] + symbols[1]) % 10
 
