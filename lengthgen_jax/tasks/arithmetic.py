@@ -201,6 +201,7 @@ class NoCarry(Addition):
   """
 
   name = "no_carry"
+
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
     return state, (symbols[0] + symbols[1]) % 10
 
