@@ -240,8 +240,11 @@ TWO_CORES_BY_TASK = {
     "retrain.train.steps": 600,
   }
 }
-# A window is learned in a fraction of the steps.
-TWO_CORES_WINDOW = {"train.steps": 1500, "train.warmup_steps": 150}
+# A window is learned in a fraction of the steps, on one number in fewer still.
+TWO_CORES_WINDOW = {"train.steps": 3000, "train.warmup_steps": 150}
+TWO_CORES_WINDOW_BY_TASK = dict.fromkeys(
+  ("successor", "parity"), {"train.steps": 1500}
+)
 # The released ABC program differs from its paper in these fields.
 RELEASED = PAPER | {
   "model.num_encoder_layers": 0,
@@ -302,7 +305,8 @@ def get_config(preset: str = "addition"):
     changes |= PAPERS[paper]
     if paper == "paper_model":
       changes |= TWO_CORES_BY_TASK.get(task, {})
-      changes |= TWO_CORES_WINDOW if "window" in method else {}
+      if "window" in method:
+        changes |= TWO_CORES_WINDOW | TWO_CORES_WINDOW_BY_TASK.get(task, {})
     # Retraining keeps the positions of the first stage; by default it has none.
     changes["retrain.positions.kind"] = changes["positions.kind"]
     if (method, task) == ("rope", "addition"):
