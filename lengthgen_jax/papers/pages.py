@@ -104,6 +104,7 @@ def page(name: str, size: str, kept: Archive, results: pathlib.Path) -> str:
     legend=tables.LEGEND,
     main=main_table(rows, cells, table.get("source", "paper")),
     is_old=any(row["width"] == archive.NATURAL_IN_TESTS for row in shown),
+    side_by_side=side_by_side(rows, kept, table),
     num_runs=len(names),
     missing=[run for run in names if run not in done],
     meanings=[
@@ -165,6 +166,32 @@ def main_table(
   columns = ["task", "model", *several, "", *map(str, sorted(lengths))]
   columns += ["frontier", "seeds", "n", "width"]
   return pd.DataFrame(lines).reindex(columns=columns).fillna("")
+
+
+def side_by_side(rows: list[Row], kept: Archive, table: dict) -> pd.DataFrame:
+  """Returns a table of published numbers, of our rows, and of those of the same
+  task and model in the tables that `table` names as `beside`, at the lengths
+  that are published; empty if it names none."""
+  lines, other = (
+    [],
+    {
+      row[:3]: row
+      for name in table.get("beside", ())
+      for row in runs.rows_of(name, "cpu")
+    },
+  )
+  for row in rows if other else ():
+    lengths = row.published or dict.fromkeys(table["lengths"])
+    line = {"task": row.task, "model": row.model}
+    line["at"] = ", ".join(map(str, lengths))
+    line["paper"] = ", ".join(f"{x}" for x in row.published.values()) or "–"
+    for title, entry in (("its model", row), ("small", other[row[:3]])):
+      found = kept.get(entry.run.name)
+      cells = summary.final(found.rows if found else [], entry.stage)
+      texts = {cell.length: tables.values_text(cell, short) for cell in cells}
+      line[title] = ", ".join(texts.get(n, "–") for n in lengths)
+    lines.append(line)
+  return pd.DataFrame(lines)
 
 
 def certificates(shown: list[dict]) -> pd.DataFrame:
@@ -337,6 +364,11 @@ def draw_extrapolation(bars: pd.DataFrame, path: pathlib.Path) -> None:
 # README.md.
 
 
+def short(fraction: float) -> str:
+  """Returns a fraction of 1 as a percentage, without a last digit of 0."""
+  return tables.percent(fraction).removesuffix(".0")
+
+
 def with_tables(text: str, kept: Archive) -> str:
   """Returns README's text with new tables between START and END."""
   before, tail = text.split(START)
@@ -349,7 +381,6 @@ def with_tables(text: str, kept: Archive) -> str:
 def readme_table(table: dict, kept: Archive) -> pd.DataFrame:
   """Returns one of README's tables; its last column is the number of seeds that
   are proved right."""
-  short = lambda value: tables.percent(value).removesuffix(".0")
   lines = []
   for task, method, run, *stage in table["rows"]:
     rows = kept[run].rows if run in kept else []
