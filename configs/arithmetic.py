@@ -2,7 +2,8 @@
 
 TASK     successor, addition, multiply, parity, parity_classification
 METHOD   vanilla       sinusoidal positions, operands in sequence (default)
-         window        ABS: windowed bias, w=1, operands interleaved
+         window        ABS: each output sees its own digits, of operands that
+                       are interleaved, its newest input and the one before
          window_cpi    ABS: the same and cyclic position indexing, T=3
          nope_window   ABS: windowed bias without position encoding
          alibi, rope   baselines

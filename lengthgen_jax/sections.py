@@ -263,9 +263,10 @@ class Bias(Section):
 
   kind: str = "none"  # none, window, file
   file: str = ""  # an .npz with lines or matrices
-  # w: inputs of the output before its own that a row sees
+  # w: how many inputs of the output before its newest a row sees
   window: CountOrNone = 1
-  # digits or items of the prompt, on either side of its own, that it sees
+  # how many digits (pairs, if interleaved) or items of the prompt it sees on
+  # either side of its own; not in grids
   input_window: CountOrNone = 0
   # bias in closed cells; at -1e5 and below it is -inf
   closed: Annotated[float, Range("must not be positive", high=0)] = -1e9

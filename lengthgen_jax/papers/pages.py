@@ -172,20 +172,18 @@ def side_by_side(rows: list[Row], kept: Archive, table: dict) -> pd.DataFrame:
   """Returns a table of published numbers, of our rows, and of those of the same
   task and model in the tables that `table` names as `beside`, at the lengths
   that are published; empty if it names none."""
-  lines, other = (
-    [],
-    {
-      row[:3]: row
-      for name in table.get("beside", ())
-      for row in runs.rows_of(name, "cpu")
-    },
-  )
-  for row in rows if other else ():
+  beside = {  # by task, model and stage
+    row[:3]: row
+    for name in table.get("beside", ())
+    for row in runs.rows_of(name, "cpu")
+  }
+  lines = []
+  for row in rows if beside else ():
     lengths = row.published or dict.fromkeys(table["lengths"])
     line = {"task": row.task, "model": row.model}
     line["at"] = ", ".join(map(str, lengths))
     line["paper"] = ", ".join(f"{x}" for x in row.published.values()) or "–"
-    for title, entry in (("its model", row), ("small", other[row[:3]])):
+    for title, entry in (("its model", row), ("small", beside[row[:3]])):
       found = kept.get(entry.run.name)
       cells = summary.final(found.rows if found else [], entry.stage)
       texts = {cell.length: tables.values_text(cell, short) for cell in cells}

@@ -109,7 +109,8 @@ def _is_hopeless(config: ConfigDict, model: Model) -> bool:
   (*seen, target), texts = alike
   advice = "add a line to bias.file"
   if config.bias.kind == "window":
-    advice = "raise bias.window or bias.input_window"
+    is_grid = model.experiment.task.axes > 1
+    advice = "raise bias.window" + " or bias.input_window" * (not is_grid)
   elif config.method.startswith("abc"):
     advice = "lower calibration.kappa or calibration.kappa_self"
   runs.print_note(

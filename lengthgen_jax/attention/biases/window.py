@@ -18,7 +18,7 @@ from lengthgen_jax.tasks.grid import GridTask
 
 
 def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
-  """Returns windows as in figure 7 of the ABS paper (section 4.1).
+  """Returns windows of single digits or items (ABS paper, appendix C.4).
 
   In self-attention row i sees inputs i, i-1, ..., i - `section.window`. Of
   every segment of the prompt an output's row sees the tokens of its own digit,
@@ -47,10 +47,11 @@ def window(section: ConfigDict, spec: ScaffoldSpec) -> dict[str, SiteLines]:
   ]
   input_lines = []
   for segment, stride in enumerate(task.strides):
-    beside = section.input_window * stride
+    # In tokens; all rows have the single digit, whose stride is 0.
+    own, beside = max(stride, 1), section.input_window * stride
     input_lines += [
       Line(segment, anchor, stride, intercept, row_segment=task.target_segment)
-      for intercept in range(-beside, max(stride, 1) + beside)
+      for intercept in range(-beside, own + beside)
     ]
   if "cross" not in spec.site_segments:
     return {"self": shared_lines(output_lines + input_lines, heads)}
