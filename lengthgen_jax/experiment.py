@@ -76,9 +76,8 @@ class Experiment:
 
   @property
   def width_counts(self) -> tuple[int, ...]:
-    """By output head, the number of widths that its batches take in turn; 1 if
-    operands are not padded."""
-    return tuple(max(len(data_set.widths), 1) for data_set in self.data)
+    """By output head, the number of widths that its batches take in turn."""
+    return tuple(data_set.num_widths for data_set in self.data)
 
   @property
   def num_widths(self) -> int:

@@ -35,7 +35,7 @@ def build(config: ConfigDict) -> Experiment:
   tasks = _tasks(config)
   _check_fit(config, tasks[0])
   data_sets, train = _data_sets(config, tasks), config.train
-  lengths_of = {x.name: x.lengths for x in data_sets}
+  main, lengths_of = data_sets[0], {x.name: x.lengths for x in data_sets}
   for name in ("batch_size", "validation_samples"):
     for head, drawn in lengths_of.items():
       check(
@@ -48,7 +48,7 @@ def build(config: ConfigDict) -> Experiment:
   is_soft = config.bias.closed > scaffolds.DENSE_CLOSED
   experiment = Experiment(
     data=data_sets,
-    model=Transformer(_model_config(config, tasks), config.model.kind, layers),
+    model=Transformer(_model_config(config, tasks), main.kind, layers),
     bias=scaffolds.BiasConfig(
       config.bias.closed if is_soft else CLOSED, config.bias.allow_leak
     ),
@@ -63,17 +63,14 @@ def build(config: ConfigDict) -> Experiment:
         data_set.name,
         1.0,
         dataset.bucket_parts(
-          data_set.lengths,
-          -(-train.validation_samples // max(len(data_set.widths), 1)),
+          data_set.lengths, -(-train.validation_samples // data_set.num_widths)
         ),
       )
       for data_set in data_sets
     ),
     train_length=config.data.train_length,
     fixed_width=(
-      max_width(data_sets[0].widths[0])
-      if config.data.width == "fixed"
-      else None
+      max_width(main.widths[0]) if config.data.width == "fixed" else None
     ),
   )
   list(input_widths(config, experiment))

@@ -186,7 +186,7 @@ def side_by_side(rows: list[Row], kept: Archive, table: dict) -> pd.DataFrame:
     for title, entry in (("its model", row), ("small", beside[row[:3]])):
       found = kept.get(entry.run.name)
       cells = summary.final(found.rows if found else [], entry.stage)
-      texts = {cell.length: tables.values_text(cell, short) for cell in cells}
+      texts = short_texts(cells)
       line[title] = ", ".join(texts.get(n, "–") for n in lengths)
     lines.append(line)
   return pd.DataFrame(lines)
@@ -362,9 +362,10 @@ def draw_extrapolation(bars: pd.DataFrame, path: pathlib.Path) -> None:
 # README.md.
 
 
-def short(fraction: float) -> str:
-  """Returns a fraction of 1 as a percentage, without a last digit of 0."""
-  return tables.percent(fraction).removesuffix(".0")
+def short_texts(cells: list) -> dict[float, str]:
+  """Returns what cells show as text, by length, without last digits of 0."""
+  short = lambda fraction: tables.percent(fraction).removesuffix(".0")
+  return {cell.length: tables.values_text(cell, short) for cell in cells}
 
 
 def with_tables(text: str, kept: Archive) -> str:
@@ -384,7 +385,7 @@ def readme_table(table: dict, kept: Archive) -> pd.DataFrame:
     rows = kept[run].rows if run in kept else []
     cells = summary.final(rows, *stage, test_set=table.get("test_set", ""))
     if cells:
-      texts = {cell.length: tables.values_text(cell, short) for cell in cells}
+      texts = short_texts(cells)
       numbers = {
         f"{n:,}".replace(",", " "): texts.get(n, "–") for n in table["lengths"]
       }

@@ -246,6 +246,12 @@ class Dataset:
     restricted; whole and restricted ones have the task's output layer."""
     return f"{self.task.name}_{RESTRICTED}" if self.num_kept else self.task.name
 
+  @property
+  def num_widths(self) -> int:
+    """The number of widths that batches take in turn; 1 if operands are not
+    padded."""
+    return max(len(self.widths), 1)
+
   def bound(self, bucket: int) -> Width:
     """Returns the `bound` of the Size of a bucket's examples; it is static."""
     return widest(self.widths) if self.widths else self.lengths.buckets[bucket]
