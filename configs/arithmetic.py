@@ -243,9 +243,10 @@ TWO_CORES_BY_TASK = {
 }
 # A window is learned in a fraction of the steps, on one number in fewer still.
 TWO_CORES_WINDOW = {"train.steps": 3000, "train.warmup_steps": 150}
-TWO_CORES_WINDOW_BY_TASK = dict.fromkeys(
-  ("successor", "parity"), {"train.steps": 1500}
-)
+TWO_CORES_WINDOW_BY_TASK = {
+  "successor": {"train.steps": 1500},
+  "parity": {"train.steps": 600},
+}
 # The released ABC program differs from its paper in these fields.
 RELEASED = PAPER | {
   "model.num_encoder_layers": 0,
