@@ -17,10 +17,11 @@ from lengthgen_jax.attention.biases import BIASES
 from lengthgen_jax.attention.normalizers import NORMALIZERS
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.temperature import TEMPERATURES
-from lengthgen_jax.errors import check_choice
+from lengthgen_jax.errors import check, check_choice
 from lengthgen_jax.probes.registry import PROBES
 from lengthgen_jax.registry import Registry
 from lengthgen_jax.tasks import HINTS, TASKS, check_task
+from lengthgen_jax.tasks.dataset import RESTRICTED
 from lengthgen_jax.tasks.task import Task
 from lengthgen_jax.training.optimizer import OPTIMIZERS
 
@@ -34,6 +35,11 @@ def hint(main: str, name: str, task_class: type[Task]) -> type[Task]:
   """Registers a hint, an auxiliary task with the tokens of the registered task
   `main`, for config.hints=(name,)."""
   check_choice("register: hint of", main, TASKS)
+  check(
+    name != RESTRICTED,
+    f"register: hint of {main} {name!r} is that of random restrictions, of"
+    " every task that says what an output depends on; choose another name",
+  )
   if main not in HINTS:
     HINTS[main] = Registry(f"hint of {main}", {}, check_task)
   return HINTS[main].register(name, task_class)

@@ -39,6 +39,7 @@ BASE |= {"base.source": 3, "base.target": 4}
 BASE |= {"dyck.brackets": "()[]", "dyck.bound": 2, "permutations.group": "S3"}
 FAMILIES = "encoder_decoder", "decoder_only"
 SEGMENTS = {"positions.segments": True}
+ALTERNATING = {"arithmetic.aligned": True}
 
 
 def cyclic(period, anchor):
@@ -59,6 +60,10 @@ FORMS = [
   ("parity", FAMILIES[1], cyclic(2, "left") | SEGMENTS),
   ("addition", FAMILIES[1], SEGMENTS | {"arithmetic.slack": 1}),
   ("modular", FAMILIES[1], {"model.num_decoder_layers": 3}),
+  ("addition", FAMILIES[0], ALTERNATING),
+  ("addition", FAMILIES[1], ALTERNATING | cyclic(3, "right")),
+  ("multiply", FAMILIES[0], ALTERNATING | cyclic(3, "left")),
+  ("multiply", FAMILIES[1], ALTERNATING),
   *[("multiply_long", FAMILIES[0], {})] * 3,
   *[("multiply_long", FAMILIES[1], SEGMENTS)] * 2,
   *((task, FAMILIES[0], {}) for task in checker.GRIDS),
@@ -102,6 +107,7 @@ def random_line(rng, task, keys, reach, wildness):
     anchor = pick(LEFT, RIGHT, RIGHT)
     along = (anchor == LEFT) == (task.anchor == "left")
     slope *= pick(0, 1, 1, 1) * (1 if along else -1)
+    slope *= 1 + getattr(task, "interleaved", False)
   if rng.random() < 0.1:
     c[-1] = rng.integers(-reach, reach + 1)
   matrix = np.diag(slope)

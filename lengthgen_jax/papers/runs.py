@@ -19,7 +19,7 @@ DATA = tomllib.loads(PATH.read_text(encoding="utf-8"))
 SIZES = ("cpu", "paper")
 # The stages of --mode=abc, and what their models are called.
 STAGES = {
-  "interpolate": "vanilla",
+  "interpolate": "vanilla (ABC's first stage)",
   "retrain": "ABC",
   "finetune": "ABC, certified",
 }

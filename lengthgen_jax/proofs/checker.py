@@ -247,10 +247,28 @@ def read_lines(model, site):
   return lines
 
 
+def of_operand(line):
+  """Returns a line of alternating operands as one of the operand that it leads
+  to. From the left the first operand has the even offsets in the pairs, from
+  the right the odd ones."""
+  segment_of = lambda x: x + (x > 0)  # the output's and the start token's
+  line = line._replace(row_segment=segment_of(line.row_segment))
+  if line.segment:
+    return line._replace(segment=segment_of(line.segment))
+  ((slope,),), (c,) = line.matrix, line.intercept
+  require(slope % 2 == 0, f"line {[*line]} leads to both operands")
+  operand = (c + (line.anchor == RIGHT)) % 2
+  return line._replace(
+    segment=operand, matrix=[[slope // 2]], intercept=[c // 2]
+  )
+
+
 def parts_of(model, site, line):
   """Returns the lines of segments that a line is. A diagonal over all inputs of
   a decoder with a source is one to the outputs, whose first index is 1, and one
   to the start token; all its rows are those of the output."""
+  if model.task.alternates:
+    line = of_operand(line)
   if not (model.has_source and site == "self" and line.segment == WHOLE):
     return [line]
   output = model.task.num_operands
@@ -348,8 +366,14 @@ class Sequences:
   zeros. (The task `increment` has no marks and one slack column, whose zero has
   no token in the prompt, and whose output is the last.)
 
+  Two operands may alternate in one segment, "pairs": both marks, then a token
+  of each for every column; that of a short operand is always the same. Here,
+  too, they are two segments, one for each operand.
+
   Attributes:
-    segments: the names of the prompt's segments, one for each operand.
+    segments: the names of the prompt's segments, one for each operand, or
+      ["pairs"] if operands alternate.
+    alternates: whether they do.
     marks: the token before each operand; () if there are none.
     end: the token after the last output, if there are marks.
     first: the token before the first output.
@@ -370,7 +394,9 @@ class Sequences:
     require(fits, "the card has no table of a transducer")
     tokens = lambda values, *shape: integers(values, shape, num_tokens)
     self.table, self.segments = table, table["segments"]
-    self.num_operands, self.end = len(self.segments), table["end"]
+    self.alternates = self.segments == ["pairs"]
+    self.num_operands = 2 if self.alternates else len(self.segments)
+    self.end = table["end"]
     self.first = tokens(table["start" if has_source else "delimiter"]).item()
     self.marks = [tokens(x).item() for x in table["marks"]]
     self.slack = integers(table["slack"], (), 100).item()
@@ -393,6 +419,7 @@ class Sequences:
     fits &= len(self.transducers) == len(table["machines"])
     fits &= has_short or len(self.transducers) == 1
     fits &= len(self.marks) in (0, self.num_operands)
+    fits &= not self.alternates or bool(self.marks) and not self.is_grid
     fits &= self.end is None if not self.marks else tokens(self.end) >= 0
     fits &= len({*map(tuple, symbols.tolist())}) == len(symbols)
     fits &= table["layout"] == ("grid" if self.is_grid else "sequence")
@@ -400,9 +427,10 @@ class Sequences:
     fits &= symbols.shape[1] == read + self.is_grid
     require(fits, "the parts of the card's table do not fit one another")
     self.min_last_column = self.slack + bool(self.marks)
-    shape = (table["direction"],) * self.num_long + (0,) * has_short
-    require(table["direction"] in (1, -1), "the card's table has no direction")
-    self.directions = [(*shape, 1, 0)]
+    direction = table["direction"]
+    require(direction in (1, -1), "the card's table has no direction")
+    short = (direction * self.alternates,) * has_short
+    self.directions = [((direction,) * self.num_long + short + (1, 0))]
 
   is_grid = is_first = False
   accepts_all = True  # whether any row can be the one above
@@ -411,12 +439,16 @@ class Sequences:
     """Returns the Tokens of prompt and output; num_rows is of grids alone."""
     size, prompt = last_column + 1 - bool(self.marks), []
     for k, direction in enumerate(self.directions[0][: self.num_operands]):
-      ids = [("in", k, p) for p in range(size - self.slack)]
-      ids += (
-        [self.zeros[k]] * self.slack * bool(self.marks) if direction else []
-      )
-      ids = ids[::direction] if direction else [("in", k, 0)]
-      prompt += segment_tokens(k, [*self.marks[k : k + 1], *ids])
+      if k < self.num_long:
+        ids = [("in", k, p) for p in range(size - self.slack)]
+        ids += [self.zeros[k]] * self.slack * bool(self.marks)
+      else:
+        ids = [("in", k, 0)] * (size if direction else 1)
+      ids = [*self.marks[k : k + 1], *ids[:: direction or 1]]
+      prompt.append(segment_tokens(k, ids))
+    if self.alternates:
+      prompt = zip(*prompt, strict=True)
+    prompt = [*itertools.chain(*prompt)]
     ids = [("out", p) for p in range(size)] + [self.end] * bool(self.marks)
     return prompt, segment_tokens(self.num_operands, ids)
 
@@ -765,9 +797,9 @@ def stated_table(config):
     marks, start, symbols, steps = arithmetic_tasks[name]
     section = config["arithmetic"]
     alternate = section["aligned"] is not False and len(marks) > 1
-    require(not alternate, "the digits of the operands alternate")
+    segments = ["pairs"] if alternate else ["a", "b"][: len(marks)]
     machines = [tabulate(b, start, symbols, x) for b, x in steps.items()]
-    table |= numbers | {"segments": ["a", "b"][: len(marks)], "marks": marks}
+    table |= numbers | {"segments": segments, "marks": marks}
     table |= {"slack": section["slack"], "symbols": symbols}
     return table | {"machines": machines}
   section = config["copying" if name in ("copy", "reverse") else name]
@@ -1126,6 +1158,8 @@ class Model:
     self.waves_e *= has_positions
     is_grid = len(self.task.directions) > 1
     require(not (is_grid and has_positions), "positions of a grid")
+    has_one = self.task.alternates and positions["segments"] is not False
+    require(not has_one, "positions.segments: operands have one, not two")
     self.lines = {x: read_lines(self, x) for x in self.sites}
     # By axis, how far lines and layers lead (C in docs/proofs.md); the last
     # axis is that of columns. From the limit on, x and y of a row class stand

@@ -34,8 +34,6 @@ def obstacle(task: Task) -> str:
       f"{task.name} excludes operands (its method constrain), and a proof is"
       " about all of them"
     )
-  if getattr(task, "interleaved", False):
-    return f"the digits of {task.name}'s operands alternate"
   if not (task.transducer or isinstance(task, GridTask)):
     return (
       f"{task.name} is no transducer, its outputs depend on more than the"
@@ -136,7 +134,7 @@ def check_examples(task: Task, data: dict[str, Any], length: int) -> None:
       ids, count, segment, left, right, _ = (x[i] for x in tokens)
       rows = zip(segment, map(tuple, left), map(tuple, right), ids, strict=True)
       stated = [
-        (token.segment, token.left, token.right, values.get(token.id, token.id))
+        (*place_of(layout, token), values.get(token.id, token.id))
         for token in expected
       ]
       check(
@@ -144,6 +142,17 @@ def check_examples(task: Task, data: dict[str, Any], length: int) -> None:
         f"{task.name}: an example of length {length} is not what its transducer"
         " (states, step, anchor, slack, first_item) says",
       )
+
+
+def place_of(layout, token) -> tuple[int, tuple, tuple]:
+  """Returns the segment of a checker's token in the program, and its offsets
+  from both ends."""
+  segment, left, right, _ = token
+  if not layout.alternates:
+    return segment, left, right
+  if segment == layout.num_operands:
+    return 1, left, right
+  return 0, (2 * left[0] + segment,), (2 * right[0] + 1 - segment,)
 
 
 @jit_unoptimized(0, 4)
