@@ -7,7 +7,7 @@ OPTION   longer  the hint's numbers have up to 32 digits, those to add up to 16
 
 Hints, lengths and rotary positions are those of "Extrapolation by Association"
 (arXiv 2506.09251), where operands, too, begin with their least significant
-digit; here outputs alone do. The model's size is ours.
+digit; here only the output does. The model's size is ours.
 
   lengthgen --config=configs/adding.py:both,longer --workdir=W
 """

@@ -7,10 +7,11 @@ METHOD   vanilla       sinusoidal positions, operands in sequence (default)
          window_cpi    ABS: the same and cyclic position indexing, T=3
          nope_window   ABS: windowed bias without position encoding
          alibi, rope   baselines
-         abc           ABC, with --mode=abc: vanilla first, then calibrated
+         abc           ABC, with --mode=abc: a model without bias, then one with
+                       its lines
 OPTION   decoder_only  `$a+b=` and the reversed sum in one sequence, and in
-                       vanilla, window and abc sinusoids of places instead of
-                       the index
+                       vanilla and window sinusoids of places instead of the
+                       index
          fixed         one width for training and test, as in the papers (61
                        digits), and the papers' absolute lines
          at most one of these, which have that one width too:

@@ -173,6 +173,8 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
   for words, (register_as, part) in BAD_PARTS.items():
     with command.refuses(words):
       register_as("mine", part)
+  with command.refuses("'restricted' is that of random restrictions"):
+    register.hint("reverse", "restricted", Modular)
 
 
 # A step, the state before the first one, and the refusal.
