@@ -248,7 +248,7 @@ def read_lines(model, site):
 
 
 def of_operand(line):
-  """Returns a line of alternating operands as one of the operand that it leads
+  """Returns a line of interleaved operands as one of the operand that it leads
   to. From the left the first operand has the even offsets in the pairs, from
   the right the odd ones."""
   segment_of = lambda x: x + (x > 0)  # the output's and the start token's
@@ -264,19 +264,18 @@ def of_operand(line):
 
 
 def parts_of(model, site, line):
-  """Returns the lines of segments that a line is. A diagonal over all inputs of
-  a decoder with a source is one to the outputs, whose first index is 1, and one
-  to the start token; all its rows are those of the output."""
-  if model.task.alternates:
+  """Returns the lines of segments that a line is. All rows of a decoder with a
+  source are those of the output; a diagonal over all its inputs is one to the
+  outputs, whose first index is 1, and one to the start token."""
+  if model.task.is_interleaved:
     line = of_operand(line)
-  if not (model.has_source and site == "self" and line.segment == WHOLE):
-    return [line]
   output = model.task.num_operands
-  is_diagonal = line.matrix == [[1]] and line.anchor == LEFT
-  if not is_diagonal or line.row_segment not in (ANY, output):
+  if model.has_source and line.row_segment == ANY:
+    line = line._replace(row_segment=output)
+  is_whole = model.has_source and site == "self" and line.segment == WHOLE
+  if not is_whole or line.matrix != [[1]] or line.anchor != LEFT:
     return [line]
-  line, (c,) = line._replace(row_segment=output), line.intercept
-  to_output = line._replace(segment=output, intercept=[c - 1])
+  to_output = line._replace(segment=output, intercept=[line.intercept[0] - 1])
   return [to_output, line._replace(segment=output + 1)]
 
 
@@ -366,14 +365,13 @@ class Sequences:
   zeros. (The task `increment` has no marks and one slack column, whose zero has
   no token in the prompt, and whose output is the last.)
 
-  Two operands may alternate in one segment, "pairs": both marks, then a token
-  of each for every column; that of a short operand is always the same. Here,
-  too, they are two segments, one for each operand.
+  Two operands may be interleaved in one segment: both marks, then a token of
+  each for every column; that of a short operand is always the same. Here they
+  are two segments all the same.
 
   Attributes:
-    segments: the names of the prompt's segments, one for each operand, or
-      ["pairs"] if operands alternate.
-    alternates: whether they do.
+    segments: the names of the prompt's segments, one for each operand.
+    is_interleaved: whether two operands share one of them.
     marks: the token before each operand; () if there are none.
     end: the token after the last output, if there are marks.
     first: the token before the first output.
@@ -394,8 +392,8 @@ class Sequences:
     require(fits, "the card has no table of a transducer")
     tokens = lambda values, *shape: integers(values, shape, num_tokens)
     self.table, self.segments = table, table["segments"]
-    self.alternates = self.segments == ["pairs"]
-    self.num_operands = 2 if self.alternates else len(self.segments)
+    self.is_interleaved = table["layout"] == "interleaved"
+    self.num_operands = len(self.segments) + self.is_interleaved
     self.end = table["end"]
     self.first = tokens(table["start" if has_source else "delimiter"]).item()
     self.marks = [tokens(x).item() for x in table["marks"]]
@@ -419,17 +417,19 @@ class Sequences:
     fits &= len(self.transducers) == len(table["machines"])
     fits &= has_short or len(self.transducers) == 1
     fits &= len(self.marks) in (0, self.num_operands)
-    fits &= not self.alternates or bool(self.marks) and not self.is_grid
+    is_pair = bool(self.marks) and self.num_operands == 2
+    fits &= is_pair or not self.is_interleaved
     fits &= self.end is None if not self.marks else tokens(self.end) >= 0
     fits &= len({*map(tuple, symbols.tolist())}) == len(symbols)
-    fits &= table["layout"] == ("grid" if self.is_grid else "sequence")
+    layouts = ("grid",) if self.is_grid else ("sequence", "interleaved")
+    fits &= table["layout"] in layouts
     read = self.num_long * (not self.is_first)  # of operands, in each column
     fits &= symbols.shape[1] == read + self.is_grid
     require(fits, "the parts of the card's table do not fit one another")
     self.min_last_column = self.slack + bool(self.marks)
     direction = table["direction"]
     require(direction in (1, -1), "the card's table has no direction")
-    short = (direction * self.alternates,) * has_short
+    short = (direction * self.is_interleaved,) * has_short
     self.directions = [((direction,) * self.num_long + short + (1, 0))]
 
   is_grid = is_first = False
@@ -446,7 +446,7 @@ class Sequences:
         ids = [("in", k, 0)] * (size if direction else 1)
       ids = [*self.marks[k : k + 1], *ids[:: direction or 1]]
       prompt.append(segment_tokens(k, ids))
-    if self.alternates:
+    if self.is_interleaved:
       prompt = zip(*prompt, strict=True)
     prompt = [*itertools.chain(*prompt)]
     ids = [("out", p) for p in range(size)] + [self.end] * bool(self.marks)
@@ -796,10 +796,12 @@ def stated_table(config):
   if name in arithmetic_tasks:
     marks, start, symbols, steps = arithmetic_tasks[name]
     section = config["arithmetic"]
-    alternate = section["aligned"] is not False and len(marks) > 1
-    segments = ["pairs"] if alternate else ["a", "b"][: len(marks)]
+    if section["aligned"] is not False and len(marks) > 1:
+      table |= {"layout": "interleaved", "segments": ["pairs"]}
+    else:
+      table["segments"] = ["a", "b"][: len(marks)]
     machines = [tabulate(b, start, symbols, x) for b, x in steps.items()]
-    table |= numbers | {"segments": segments, "marks": marks}
+    table |= numbers | {"marks": marks}
     table |= {"slack": section["slack"], "symbols": symbols}
     return table | {"machines": machines}
   section = config["copying" if name in ("copy", "reverse") else name]
@@ -1104,6 +1106,14 @@ class Contexts:
     if sum(map(len, pending)):
       yield np.concatenate(pending)
 
+  def of_fields(self, fields):
+    """Yields (receptive field, codes) of all contexts, each one once, of what
+    `receptive_fields` returns."""
+    for nodes, rows in fields.items():
+      plans = dict.fromkeys(plan for *_, plans in rows for plan in plans)
+      for codes in self.batches([*plans]):
+        yield nodes, codes
+
 
 # 5. The network in float64, and bounds on rounding (lemma 3). Every hidden
 # state x [U, D] comes with e [U]: any float32 evaluation of the same formulas
@@ -1158,7 +1168,7 @@ class Model:
     self.waves_e *= has_positions
     is_grid = len(self.task.directions) > 1
     require(not (is_grid and has_positions), "positions of a grid")
-    has_one = self.task.alternates and positions["segments"] is not False
+    has_one = self.task.is_interleaved and positions["segments"] is not False
     require(not has_one, "positions.segments: operands have one, not two")
     self.lines = {x: read_lines(self, x) for x in self.sites}
     # By axis, how far lines and layers lead (C in docs/proofs.md); the last
@@ -1489,15 +1499,7 @@ def check_contexts(model, limit, progress):
   contexts, figures = Contexts(model), {"contexts": 0}
   figures |= {"margin": np.inf, "rounding": 0.0}
   fields = receptive_fields(model, contexts)
-  plans_of = {
-    nodes: [*dict.fromkeys(plan for *_, plans in rows for plan in plans)]
-    for nodes, rows in fields.items()
-  }
-  batches = lambda: (
-    (nodes, codes)
-    for nodes, plans in plans_of.items()
-    for codes in contexts.batches(plans)
-  )
+  batches = functools.partial(contexts.of_fields, fields)
   total = 0
   for _, codes in batches():
     total += len(codes)

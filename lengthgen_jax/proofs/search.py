@@ -72,10 +72,7 @@ class Search:
 
   def batches(self) -> Iterator[tuple[tuple, np.ndarray]]:
     """Yields (receptive field, codes [U]) of all contexts, each one once."""
-    for nodes, rows in self.fields.items():
-      plans = dict.fromkeys(plan for *_, plans in rows for plan in plans)
-      for codes in self.contexts.batches([*plans]):
-        yield nodes, codes
+    return self.contexts.of_fields(self.fields)
 
   def find_wrong(self, rng: np.random.Generator, exhaustive: bool) -> Findings:
     """Looks for contexts that fail, and for inputs on which the program is

@@ -19,6 +19,7 @@ import numpy as np
 from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.errors import check
 from lengthgen_jax.proofs import checker
+from lengthgen_jax.tasks.arithmetic import ArithmeticTask
 from lengthgen_jax.tasks.grid import GridTask
 from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import Size, Task
@@ -40,6 +41,11 @@ def obstacle(task: Task) -> str:
       " digits and outputs up to their place"
     )
   return ""
+
+
+def interleaved(task: Task) -> bool:
+  """Returns whether two operands are interleaved in one segment."""
+  return isinstance(task, ArithmeticTask) and task.interleaved
 
 
 @functools.cache
@@ -71,7 +77,7 @@ def table(task: Task) -> dict[str, Any] | None:
     for digit in (digits if task.short_operand else (None,))
   ]
   data |= {
-    "layout": "sequence",
+    "layout": "interleaved" if interleaved(task) else "sequence",
     "symbols": [list(symbol) for symbol in symbols],
     "machines": machines,
   }
@@ -148,7 +154,7 @@ def place_of(layout, token) -> tuple[int, tuple, tuple]:
   """Returns the segment of a checker's token in the program, and its offsets
   from both ends."""
   segment, left, right, _ = token
-  if not layout.alternates:
+  if not layout.is_interleaved:
     return segment, left, right
   if segment == layout.num_operands:
     return 1, left, right
