@@ -28,13 +28,11 @@ import argparse
 import contextlib
 import datetime
 import difflib
-import functools
 import json
 import operator
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 from typing import Any, NamedTuple
 
@@ -180,7 +178,7 @@ def make(
   """Makes runs in this order, `parallel` at a time, each in the workdir
   `root`/NAME (absolute), and archives rows and figures in the folder `results`.
   UsageError says which failed, after the others have been made all the same."""
-  failures, made_here = [], current_origin()
+  failures = []
   if parallel > 1:  # each takes no more of a device's memory than it needs
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
   made = {root / job.run.name: job.run for job in jobs}
@@ -192,7 +190,7 @@ def make(
       if code:
         failures.append(run.name)
       else:
-        keep(run, workdir, results, made_here, seconds)
+        keep(run, workdir, results, seconds)
       print(f"== {number} of {len(jobs)}: {run.name}", flush=True)
   check(
     not failures, f"failed: {', '.join(failures)}; the same command tries again"
@@ -200,14 +198,9 @@ def make(
 
 
 def keep(
-  run: Run,
-  workdir: pathlib.Path,
-  results: pathlib.Path,
-  made_here: dict[str, Any],
-  seconds: float,
+  run: Run, workdir: pathlib.Path, results: pathlib.Path, seconds: float
 ) -> None:
-  """Archives a run that was made in `seconds`, with the rest of its header from
-  `current_origin`."""
+  """Archives a run that was made in `seconds`."""
   rows = []
   for file in ("results.jsonl", "probes.jsonl"):
     measured = records.read_results(workdir / file)
@@ -219,11 +212,10 @@ def keep(
     for log in workdir.rglob("metrics.jsonl")
   )
   config = (workdir / "config.json").read_text(encoding="utf-8")
-  header = made_here | {
+  header = origin_of(workdir) | {
     "run": run.name,
     "command": run.commands()[0],
     "config": json.loads(config),
-    "date": datetime.date.today().isoformat(),
     "seconds": round(max(seconds, trained)) or None,
   }
   archive.write_run(results / "rows" / f"{run.name}.jsonl", rows, header)
@@ -236,20 +228,9 @@ def keep(
         shutil.copy(workdir / figure, copy)
 
 
-@functools.cache
-def device_kind() -> str:
-  """Returns the name of this machine's first device, "" if JAX has none."""
-  # JAX runs in another process, so that this one does not occupy the device.
-  program = "import jax; print(jax.devices()[0].device_kind)"
-  process = subprocess.run(
-    [sys.executable, "-c", program], capture_output=True, text=True
-  )
-  return process.stdout.strip()
-
-
-def current_origin() -> dict[str, Any]:
-  """Returns the header's machine, versions and commit for a run made here."""
-  return origin.describe(device_kind())
+def origin_of(workdir: pathlib.Path) -> dict[str, Any]:
+  """Returns the date, machine, versions and commit of a workdir."""
+  return json.loads((workdir / "origin.json").read_text(encoding="utf-8"))
 
 
 # Checking them.
@@ -276,7 +257,7 @@ def check_runs(
     ((_, code, _),) = sweep.run_jobs([job], folder=REPOSITORY)
     check(code == 0, f"{name} failed; its workdir is {workdir}")
     rows = records.read_results(workdir / "results.jsonl")
-    reasons = differences_in_origin(header)
+    reasons = differences_in_origin(header, origin_of(workdir))
     differences = compare(old_rows, rows, exact=not reasons)
     verdict = "differs" if differences else "agrees"
     precision = f"within tolerance ({reasons})" if reasons else "to the bit"
@@ -291,10 +272,10 @@ def check_runs(
   return all_agree
 
 
-def differences_in_origin(header: dict[str, Any]) -> str:
-  """Returns why rows made here may differ from archived ones with this header,
-  or "" if they must be equal to the last bit."""
-  now, reasons = current_origin(), []
+def differences_in_origin(header: dict[str, Any], now: dict[str, Any]) -> str:
+  """Returns why rows of the origin `now` may differ from archived ones with
+  this header, or "" if they must be equal to the last bit."""
+  reasons = []
   if header["machine"] != now["machine"]:
     reasons.append("another machine")
   old, new = header["versions"], now["versions"]

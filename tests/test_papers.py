@@ -1,6 +1,7 @@
 """The papers' tables: runs, archived rows, pages, and the command for them."""
 
 import functools
+import json
 import re
 import shutil
 import subprocess
@@ -136,27 +137,24 @@ def test_archived_rows_of_another_version_are_one_line(tmp_path):
     archive.read_run(path)
 
 
-def test_rows_are_compared_to_the_bit_where_no_code_has_changed(
-  clone, monkeypatch
-):
-  monkeypatch.setattr(tables, "device_kind", lambda: "cpu")
+def test_rows_are_compared_to_the_bit_where_no_code_has_changed(clone):
   assert origin.commit() == "unknown"
   first = clone()
-  header = tables.current_origin()
+  header = origin.describe("cpu")
   assert header["commit"] == first and len(first) == 40
   (clone.folder / "docs.md").write_text("words")
   second = clone()
-  assert first != second and not tables.differences_in_origin(header)
+  reasons = lambda old: tables.differences_in_origin(old, header)
+  assert first != second and not reasons(header)
   (clone.folder / "configs" / "a.py").write_text("2")
   assert origin.commit() == f"{second}-dirty"
   changed = f"code changed since commit {first[:12]}"
   versions = header["versions"] | {"jax": "0"}
   other = header | {"machine": "x", "versions": versions}
-  assert tables.differences_in_origin(other) == (
-    f"another machine, another version of jax, {changed}"
-  )
-  reasons = tables.differences_in_origin(header | {"commit": "unknown"})
-  assert reasons == "no commit unknown in this clone"
+  expected = f"another machine, another version of jax, {changed}"
+  assert reasons(other) == expected
+  unknown = header | {"commit": "unknown"}
+  assert reasons(unknown) == "no commit unknown in this clone"
 
 
 def test_rows_made_again_are_compared():
@@ -236,7 +234,6 @@ def test_a_failed_run_leaves_the_others(monkeypatch, capfd, tmp_path):
   program = "import sys; print('made', *sys.argv); sys.exit(1)"
   words = tables.sys.executable, "-c", program
   monkeypatch.setattr(tables.sweep, "LENGTHGEN", words)
-  monkeypatch.setattr(tables, "current_origin", lambda: HEADER)
   monkeypatch.chdir(tmp_path)
   folders = ["--root=root", "--results=docs", "--parallel=3"]
   assert tables.main(["repeats", *folders]) == 1
@@ -278,13 +275,14 @@ def test_a_table_is_filled_archived_skipped_and_checked(
     for workdir, commands in jobs:
       if not workdir.exists():
         shutil.copytree(trained, workdir)
+        made = {"date": "2026-01-01"} | origin.describe("cpu")
+        (workdir / "origin.json").write_text(json.dumps(made))
       if "--mode=probe" in commands[-1]:
         assert "--config.probe.only=('intact',)" in commands[-1]
         records.write(workdir / "probes.jsonl", intact)
       yield workdir, 0, 1.0
 
   monkeypatch.setattr(tables.sweep, "run_jobs", run_jobs)
-  monkeypatch.setattr(tables, "device_kind", lambda: "cpu")
   results = tmp_path / "docs"
   folders = [f"--root={tmp_path / 'runs'}", f"--results={results}"]
 
