@@ -420,10 +420,8 @@ class Probe(Section):
   """Looking inside a model."""
 
   # inputs whose attention is drawn, as one types them; () = the papers', or an
-  # example, unless there are random ones
+  # example
   inputs: tuple[str, ...] = ()
-  # how many random inputs of training length are drawn too
-  random_inputs: CountOrNone = 0
   stage: str = (
     ""  # of --mode=abc: interpolate, retrain, finetune; "" = the last
   )
@@ -431,15 +429,10 @@ class Probe(Section):
   # apply to the model
   only: tuple[str, ...] = ()
   figures: tuple[str, ...] = ()
-  lengths: Sizes = ()  # () = those of eval.lengths up to 100
+  # () = those of eval.lengths up to 100; interventions (what is knocked out or
+  # patched) have inputs of the training length
+  lengths: Sizes = ()
   samples: Count = 128  # inputs of each length
-  # length of the inputs of interventions (what is knocked out or patched); 0 =
-  # the training length
-  causal_length: CountOrNone = 0
-  # whether the best seed is trained again without each line of its bias
-  retrain: bool = False
-  # chunks of training between probes during training; 0 = none
-  every: CountOrNone = 0
 
 
 class Bench(Section):

@@ -47,7 +47,7 @@ def test_every_test_set_has_rows_and_figures(sorting):
 
 def test_sorting_probes_have_rows_and_figures(sorting):
   workdir, _ = sorting
-  fields = ["samples=8", "lengths=(3,4)", "causal_length=3", "random_inputs=1"]
+  fields = ["samples=8", "lengths=(3,4)", "inputs=('3 1 2',)"]
   fields.append("only=('minimum','identity_lowered','intact','patched')")
   fields.append("figures=('tokens',)")
   flags = (f"--config.probe.{field}" for field in fields)
@@ -55,11 +55,11 @@ def test_sorting_probes_have_rows_and_figures(sorting):
   rows = records.read_results(workdir / "probes.jsonl")
   places = [(row["metric"], row["length"]) for row in rows]
   assert set(places) == {
-    *(("minimum", 3), ("minimum", 4), ("patched", 3), ("intact", 3)),
+    *(("minimum", 3), ("minimum", 4), ("patched", 6), ("intact", 6)),
     *(("identity_lowered", 3), ("identity_lowered", 4)),
   }
-  # Three items, the delimiter and two outputs, at three places.
-  assert places.count(("patched", 3)) == 6 * 3
+  # Six items, the delimiter and five outputs, at three places.
+  assert places.count(("patched", 6)) == 12 * 3
   assert "⊥ shows the minimum, layer 0 before MLP" in done.stdout
   names = {path.stem for path in (workdir / "figures/probes").iterdir()}
   tokens = {f"token_{name}" for name in ("before", "delimiter", "after")}

@@ -3,7 +3,6 @@
 It trains a toy experiment, whose seeds fare as their fates say.
 """
 
-import dataclasses
 import os
 import shutil
 import signal
@@ -156,24 +155,3 @@ def test_first_ctrl_c_is_remembered_and_the_second_obeyed():
     with pytest.raises(KeyboardInterrupt):
       os.kill(os.getpid(), signal.SIGINT)
   assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_what_is_watched_is_logged_where_seeds_moved(tmp_path):
-  """Also when the run was cut off and went on."""
-  folder = tmp_path / "run"
-  watch = lambda run, states: [
-    {"step": int(step), "seed": seed, "value": seed}
-    for step, seed in zip(states.step, run.seeds, strict=True)
-  ]
-  run, _ = make_run(folder, (CONVERGING, BAD_LOSS, CONVERGING))
-  each = [20, 40, 60]
-  for every, steps in ((1, [each, [20], each]), (3, [[60], [20], [60]])):
-    for _ in range(2):
-      loop.train(dataclasses.replace(run, watch=watch, watch_every=every))
-      rows = records.read(folder / log.WATCHED)
-      found = {seed: [] for seed in SEEDS}
-      for row in rows:
-        found[row["seed"]].append(row["step"])
-      assert [*found.values()] == steps
-      shutil.rmtree(folder / "checkpoints" / "60")
-    shutil.rmtree(folder)

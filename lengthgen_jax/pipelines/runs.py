@@ -4,20 +4,16 @@ import dataclasses
 import json
 import pathlib
 import sys
-from collections.abc import Callable
 
 import jax
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
 from lengthgen_jax import hosts, sections
-from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config import build
-from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import trained
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.probes.activations import observations
-from lengthgen_jax.probes.registry import PROBES, measure, select
 from lengthgen_jax.training import loop, mesh
 
 TRAINING_INPUTS = "inputs.json"  # of a round of finetuning, by seed
@@ -50,8 +46,6 @@ def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
     keep=config.checkpoint.keep,
     report=print_note,
     sparse=experiment.trains_sparse(scaffold),
-    watch=make_watcher(config, experiment, scaffold),
-    watch_every=config.probe.every,
     mesh=mesh.make(config.mesh, config.seeds, config.train.batch_size),
   )
 
@@ -72,48 +66,6 @@ def _check_scaffold(
       )
   for alone, width in build.input_widths(config, experiment):
     alone.check_scaffold(width, scaffold)
-
-
-def make_watcher(
-  config: ConfigDict, experiment: Experiment, scaffold: dict
-) -> Callable[[loop.Run, loop.TrainState], list[dict]] | None:
-  """Returns the function that probes a run while it trains, of the run and the
-  states [R, ...] of its seeds: it returns rows of watched.jsonl, one for each
-  seed and each `Mean` of a probe. None if probe.every is 0."""
-  section = config.probe
-  if not section.every:
-    return None
-  watched = {name: probe for name, probe in PROBES.items() if probe.watched}
-  untrained = trained.Model(experiment, of_seed(scaffold, 0), {})
-  probes = select((), untrained, "", watched)
-  requirements = {probe.requires.text for probe in watched.values()}
-  check(
-    probes,
-    f"probe.every={section.every}: probes during training are for"
-    f" {' and for '.join(sorted(requirements))} alone; choose probe.every=0",
-  )
-
-  def watch(run: loop.Run, states: loop.TrainState) -> list[dict]:
-    rows = []
-    # With the current parameters, not those that were best in validation.
-    models = trained.models(run, states, checkpoint="last")
-    for step, model in zip(states.step.tolist(), models, strict=True):
-      batches = observations(
-        model,
-        experiment.train_length,
-        section.samples,
-        calibration=config.calibration,
-      )
-      for name, means in measure(probes, batches).items():
-        rows += [
-          {"step": step, "seed": model.seed, "metric": name}
-          | {"part": mean.part, "layer": mean.layer, "head": mean.head}
-          | {"line": mean.line, "value": mean.value, "n": int(mean.count)}
-          for mean in means.values()
-        ]
-    return rows
-
-  return watch
 
 
 def finetuning_run(

@@ -199,13 +199,6 @@ def rounds(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
   return itertools.takewhile(is_begun, folders)
 
 
-def training_folder(workdir: pathlib.Path, stage: str) -> pathlib.Path:
-  """Returns the folder of a stage's training; of "finetune" its last round."""
-  if stage == "finetune":
-    return [workdir, *rounds(workdir)][-1]
-  return workdir if stage == "train" else workdir / stage
-
-
 def load_stage(
   config: ConfigDict, workdir: pathlib.Path, name: str = ""
 ) -> Stage:
@@ -241,7 +234,8 @@ def load_trained(
   if name == "retrain":
     config, run = retraining(config, workdir)
   else:
-    run = runs.make_run(config, training_folder(workdir, name))
+    folder = workdir if name == "train" else workdir / name
+    run = runs.make_run(config, folder)
   models = runs.load(run, config.eval.checkpoint)
   return Stage(name, config, run, num_seeds, models)
 

@@ -156,7 +156,6 @@ def observations(
   samples: int,
   *,
   seed: int = 0,
-  first: int = 0,
   exact: bool = True,
   calibration: Any = None,
 ) -> Iterator[Observation]:
@@ -168,7 +167,6 @@ def observations(
     length: the length of the inputs, in the unit of the task.
     samples: how many inputs there are, or fewer if the length has fewer.
     seed: the seed of the inputs.
-    first: the index of the first input.
     exact: whether batches are padded to exactly this length; otherwise one
       compiled program serves several lengths.
     calibration: config.calibration, for probes of lines.
@@ -191,7 +189,7 @@ def observations(
     index = np.minimum(np.arange(start, start + batch_size), samples - 1)
     batch = experiment.random_batch(
       key,
-      jnp.asarray(first + index),
+      jnp.asarray(index),
       units,
       np.asarray(width, np.int32),
       longest,

@@ -53,9 +53,6 @@ class FigureData(NamedTuple):
   # for each position of the "source" (if there is one), of the decoder's
   # "inputs" and of the scored "outputs"
   labels: dict[str, list[str]]
-  # for each stage whose training probes watched, by name, the rows of its
-  # metrics.jsonl and of these probes
-  logs: dict[str, tuple[list[dict], list[dict]]]
 
   def named_inputs(self) -> Iterator[tuple[str, str, Observation]]:
     """Yields (prefix of the figures' names, text, observation)."""
@@ -70,7 +67,7 @@ class Point(NamedTuple):
   panel: str
   name: str  # in the legend
   curve: str  # tells apart curves of one name
-  x: int
+  length: int
   value: float
 
 
@@ -362,53 +359,42 @@ def _bars(
 # Curves.
 
 
-def curves(
-  points: Iterable[Point], title: str, x_label: str, trained: int | None = None
-) -> plt.Figure:
-  """Draws medians of values, and the area of their range, in a panel each.
+def curves(points: Iterable[Point], title: str, row: Any) -> plt.Figure:
+  """Draws medians of values against length, and the area of their range, in a
+  panel each; some row says the unit and the longest length of training.
 
   Curves of one name have one style in all panels. Those of different names are
   moved up by a point and a half each, so that equal ones are seen side by side.
-  `trained` is the longest length of training, if x is a length; the axis of
-  lengths is logarithmic.
   """
   table = pd.DataFrame(points)
   parts, names = table.groupby("panel", sort=False), [*table.name.unique()]
   (figure, axes), handles = panels(len(parts), 3.2, 2.4), {}
+  x_label = f"length ({row['unit']}; dotted: longest trained)"
   for axis, (panel_title, part) in zip(axes, parts, strict=True):
-    axis.set(title=panel_title, xlabel=x_label)
+    axis.set(title=panel_title, xlabel=x_label, xscale="log")
     axis.margins(y=0.08)
-    if trained is not None:
-      axis.set_xscale("log")
-      axis.axvline(trained, color="0.6", linestyle=":")
+    axis.axvline(row["train_length"], color="0.6", linestyle=":")
     for (name, _), curve in part.groupby(["name", "curve"], sort=False):
-      i, values = names.index(name), curve.groupby("x").value
-      xs = sorted(set(curve.x))
+      i, values = names.index(name), curve.groupby("length").value
+      lengths = sorted(set(curve.length))
       color = f"C{i % 10}"
       style = MARKERS[i % len(MARKERS)] + LINE_STYLES[i % len(LINE_STYLES)]
-      (line,) = axis.plot(xs, values.median(), style, color=color)
+      (line,) = axis.plot(lengths, values.median(), style, color=color)
       area = axis.fill_between(
-        xs, values.min(), values.max(), color=color, alpha=0.15
+        lengths, values.min(), values.max(), color=color, alpha=0.15
       )
       y = 1.5 * (i - (len(names) - 1) / 2)
       for artist in (line, area):
         moved = offset_copy(axis.transData, figure, y=y, units="points")
         artist.set_transform(moved)
       handles[name] = line
-      if trained is not None:
-        axis.set_xticks(xs, list(map(str, xs)))
-        axis.minorticks_off()
-    if trained is not None and axis.dataLim.y1 <= 1:  # rates have one scale
+      axis.set_xticks(lengths, list(map(str, lengths)))
+      axis.minorticks_off()
+    if axis.dataLim.y1 <= 1:  # rates have one scale
       axis.set_ylim(-0.05, 1.05)
   _legend(figure, handles)
   figure.suptitle(title)
   return figure
-
-
-def _by_length(points: Iterable[Point], title: str, row: Any) -> plt.Figure:
-  """Draws curves against length; some row says the unit."""
-  label = f"length ({row['unit']}; dotted: longest trained)"
-  return curves(points, title, label, row["train_length"])
 
 
 def by_length(data: FigureData) -> Named:
@@ -416,15 +402,15 @@ def by_length(data: FigureData) -> Named:
   head of one seed; of any other, the median over seeds and their range."""
   points = []
   for row in data.rows:
-    probe, head = PROBES.get(row["metric"]), row["head"]
-    if probe and probe.by_length and (head is None or row["seed"] == data.seed):
+    probe, head = PROBES[row["metric"]], row["head"]
+    if probe.by_length and (head is None or row["seed"] == data.seed):
       title, name = probe.title, location_name(row)
       if head is not None:
         title += f", each head of seed {data.seed}"
       point = Point(title, name, f"{head}", row["length"], row["value"])
       points.append(point)
   if points:
-    yield "by_length", _by_length(points, "probes against length", data.rows[0])
+    yield "by_length", curves(points, "probes against length", data.rows[0])
 
 
 def draw_comparison(
@@ -435,26 +421,8 @@ def draw_comparison(
   rows = titled(models)
   # A title "PROBE, LOCATION" takes two lines.
   panel = rows.title.str.replace(", ", ",\n", n=1)
-  points = rows.assign(panel=panel, name=rows.model, curve="", x=rows.length)
-  return save(_by_length(points, title, rows.iloc[0]), path)
-
-
-def by_step(data: FigureData) -> Named:
-  """Draws loss, exact match and probes against step, for every training that
-  probes watched: a curve for each seed, location and head."""
-  for stage, (metrics, rows) in data.logs.items():
-    points = [
-      Point(title, "each seed", f"{row['seed']}", row["step"], row[field])
-      for title, field in (("loss", "loss"), ("validation EM", "em"))
-      for row in metrics
-    ]
-    for row in rows:
-      title, curve = PROBES[row["metric"]].title, f"{row['seed']} {row['head']}"
-      name, step = location_name(row), row["step"]
-      points.append(Point(title, name, curve, step, row["value"]))
-    figure = curves(points, f"probes during training ({stage})", "step")
-    figure.axes[0].set_yscale("log")
-    yield f"training_{stage}", figure
+  points = rows.assign(panel=panel, name=rows.model, curve="")
+  return save(curves(points, title, rows.iloc[0]), path)
 
 
 # Exact match without a head, without a line, with another residual.
@@ -558,7 +526,6 @@ FIGURES = {
   "heads": Figure(partial(ablation, "without_head"), ALL),
   "attention": Figure(attention, ALL),
   "patches": Figure(patched, ALL),
-  "training": Figure(by_step, ALL),
   "tokens": Figure(tokens, SORTING),
   "projections": Figure(projections, ALL),
 }

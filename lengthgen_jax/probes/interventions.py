@@ -169,10 +169,9 @@ def bias_lines(model: Model) -> dict[BiasLine, list[Entry]]:
 
 
 def close_lines(scaffold: dict, site: str, entries: list[Entry]) -> dict:
-  """Returns a scaffold, of one seed or of several, without some entries of a
-  site's SiteLines."""
+  """Returns a scaffold without some entries of a site's SiteLines."""
   valid = np.array(scaffold[site].valid)
-  valid[..., *zip(*entries, strict=True)] = False
+  valid[*zip(*entries, strict=True)] = False
   return scaffold | {site: scaffold[site]._replace(valid=valid)}
 
 

@@ -45,17 +45,15 @@ class Probe(NamedTuple):
   measure: Callable[[Observation], Iterator[Mean]]
   requires: Requirement
   title: str  # what its value is, for figures and tables
-  # measured at all of probe.lengths, and not at probe.causal_length alone;
+  # measured at all of probe.lengths, and not at the training length alone;
   # tables show its values in %, without those of single heads
   by_length: bool = False
-  # also measured during training, if probe.every asks for that
-  watched: bool = False
   # measured on the first batch of samples alone, because its means cannot be
   # added up over batches
   of_first_batch: bool = False
 
 
-_rate = lambda measure, title: Probe(measure, SORTING, title, True, True)
+_rate = lambda measure, title: Probe(measure, SORTING, title, True)
 # All probes, by the metric of their rows.
 PROBES: Registry = Registry(
   "probe",
@@ -90,7 +88,6 @@ PROBES: Registry = Registry(
       attention_probes.strongest_line,
       DIGITS,
       "score of the strongest line",
-      watched=True,
       of_first_batch=True,
     ),
     "intact": Probe(interventions.intact, ALL, "EM, nothing changed"),

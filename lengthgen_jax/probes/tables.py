@@ -4,9 +4,6 @@ import pandas as pd
 
 from lengthgen_jax.probes.registry import PROBES
 
-# Titles of the metrics whose rows come from --mode=probe; see registry.PROBES.
-RETRAINED = {"retrained_without_line": "EM of a model trained without a line"}
-
 
 def select_rows(rows: list[dict], metric: str, **values) -> list[dict]:
   values["metric"] = metric
@@ -28,14 +25,13 @@ def titled(models: dict[str, list[dict]]) -> pd.DataFrame:
   A title says what is measured and where, like "EM without a line, layer 0
   cross, a: right-1·row = 0, one head".
   """
-  titles = {name: probe.title for name, probe in PROBES.items()} | RETRAINED
   table = []
-  for metric, title in titles.items():
+  for metric, probe in PROBES.items():
     for model, rows in models.items():
       for row in select_rows(rows, metric, position=None):
         head = "" if row["head"] is None else "one head"
-        parts = filter(None, (title, location_name(row), row["line"], head))
-        names = {"model": model, "title": ", ".join(parts)}
+        parts = probe.title, location_name(row), row["line"], head
+        names = {"model": model, "title": ", ".join(filter(None, parts))}
         table.append({"correct": None} | row | names)
   return pd.DataFrame(table)
 

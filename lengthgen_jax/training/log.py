@@ -13,8 +13,6 @@ import numpy as np
 from lengthgen_jax import hosts
 from lengthgen_jax.results import records
 
-WATCHED = "watched.jsonl"  # rows of the probes that run during training
-
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
@@ -41,7 +39,7 @@ def stop_signals() -> Iterator[list[int]]:
 
 class Log:
   """What a training run reports, on the first host alone: metrics.jsonl,
-  watched.jsonl, TensorBoard summaries and a progress bar."""
+  TensorBoard summaries and a progress bar."""
 
   def __init__(
     self,
@@ -62,12 +60,8 @@ class Log:
     self.suffixes = ["", *(f"_{head}" for head in output_heads[1:])]
     self.learning_rate = learning_rate
     self.seeds, step = list(last_steps), max(last_steps.values())
-    self.path, self.watched_path = folder / "metrics.jsonl", folder / WATCHED
-    for path in (self.path, self.watched_path):
-      records.drop_after(path, last_steps)
-    # The step of each seed's last rows in watched.jsonl.
-    rows = records.read(self.watched_path)
-    self.watched_steps = {row["seed"]: row["step"] for row in rows}
+    self.path = folder / "metrics.jsonl"
+    records.drop_after(self.path, last_steps)
     self.summary_writer = SummaryWriter(
       str(folder / "tensorboard"),
       purge_step=step + 1,  # what is at this step stays
@@ -107,14 +101,6 @@ class Log:
       self.progress_bar.set_postfix_str(f"loss {loss:.4f}, EM {100 * em:.1f} %")
     # The bar shows the seed that has trained furthest.
     self.progress_bar.update(int(max(states.step)) - self.progress_bar.n)
-
-  def write_watched(self, rows: list[dict]) -> None:
-    """Appends rows of probes, except those of seeds that have not trained since
-    their last rows."""
-    last = self.watched_steps
-    rows = [row for row in rows if row["step"] > last.get(row["seed"], 0)]
-    self.watched_steps = last | {row["seed"]: row["step"] for row in rows}
-    records.append(self.watched_path, rows)
 
   def close(self) -> None:
     self.progress_bar.close()

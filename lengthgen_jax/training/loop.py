@@ -81,9 +81,6 @@ class Run:
   keep: int  # how many of the newest checkpoints stay
   report: Callable[[str], None]  # prints a line
   sparse: bool = False
-  # returns rows of probes during training, for watched.jsonl
-  watch: Callable[["Run", "TrainState"], list[dict]] | None = None
-  watch_every: int = 1  # chunks between calls of `watch`
   mesh: Mesh = SINGLE_DEVICE
 
   @property
@@ -580,8 +577,6 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
       log.write(states, metrics)
       report_ended(run, before, states)
       chunk_count += 1
-      if run.watch is not None and chunk_count % run.watch_every == 0:
-        log.write_watched(run.watch(run, run.mesh.gather(states)))
       stop = hosts.any_host(bool(signals))
       if stop or states.done.all() or chunk_count % run.save_every == 0:
         checkpoints.save(int(max(states.step)), states)
