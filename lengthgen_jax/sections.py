@@ -487,11 +487,6 @@ class Eval(Section):
   replace: bool = False  # whether results replace earlier ones of more samples
   checkpoint: str = "last"  # last, best (by validation), or a step
   seed: Seed = 0  # of the test samples
-  # of a construction: numbers of significant bits, for each of which the length
-  # of the longest lists that it sorts is looked for; () = no search
-  precisions: Annotated[
-    tuple[int, ...], Range("must be integers from 2 on", 2, INT32)
-  ] = ()
   # whether outputs are decoded freely too, for rows em_end_blind and edit
   free_running: bool = False
   # predict: whether intermediate results are printed too: of grids, all rows

@@ -205,8 +205,8 @@ def _check_fit(config: ConfigDict, task: Task) -> None:
   if initial.kind == "random":
     check(train.steps > 0, "train.steps=0: must be positive")
     check(
-      not config.eval.precisions and not initial.noise,
-      "eval.precisions and initial.noise are for initial.kind='construction'",
+      not initial.noise,
+      f"initial.noise={initial.noise} is for initial.kind='construction'",
     )
   else:
     check(
