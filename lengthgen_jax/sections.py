@@ -456,19 +456,16 @@ class Eval(Section):
   lengths: SomeSizes = (6, 10, 20, 60)  # in decimal digits or items
   # arithmetic: equal, unequal, carry, chain, nines, zeros, short, repeated;
   # multiply_long: equal, unequal, nines, one, zeros;
-  # sort: uniform, repeats, sorted, reversed, all_equal, two_values, near_ties,
-  # multiplicity, mean_multiplicity; increment: uniform, nines, repeated;
-  # modular, permutations: uniform, all_equal, lone; dyck: walks, broken, deep,
-  # uniform; copy, reverse: uniform, all_equal; mqmtar: pairs, near_keys
+  # sort: uniform, repeats, sorted, reversed, all_equal, two_values, near_ties;
+  # increment: uniform, nines, repeated; modular, permutations: uniform,
+  # all_equal, lone; dyck: walks, broken, deep, uniform; copy, reverse: uniform,
+  # all_equal; mqmtar: pairs, near_keys
   test_sets: Annotated[tuple[str, ...], "name at least one"] = ("equal",)
   # repeats: number of distinct items, and how often each occurs
   repeated_items: Count = 3
   repetitions: Sizes = (1, 2, 4, 8)
   # unequal of multiply_long: how many digits the factor b has
   multipliers: Sizes = (3, 61)
-  # multiplicity, mean_multiplicity: how often each value that occurs at all
-  # occurs, exactly or on average
-  multiplicities: Sizes = (1, 2, 4, 8, 16)
   chains: Sizes = (1, 2, 4, 8, 16, 32)  # chain: places that a carry crosses
   # whether the task's hard and odd inputs are tested too, and how many of each
   # kind

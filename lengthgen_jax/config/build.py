@@ -80,7 +80,7 @@ def build(config: ConfigDict) -> Experiment:
       any(tasks[0].variants(test_set, config.eval, n) for n in lengths),
       f"eval.test_sets: {test_set} has nothing to test at eval.lengths="
       f"{tuple(lengths)}; see eval.repetitions, eval.repeated_items,"
-      " eval.multiplicities, eval.multipliers and eval.chains",
+      " eval.multipliers and eval.chains",
     )
   return experiment
 
