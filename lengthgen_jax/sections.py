@@ -369,12 +369,9 @@ class Abc(Section):
 class Retrain(Section):
   """ABC's second stage, the training with calibrated lines.
 
-  The config has more in this section: what the stage changes of the first one,
-  by section.
+  The config has in this section what the stage changes of the first one, by
+  section.
   """
-
-  # initial parameters: fresh, interpolated (the first stage's)
-  start: Literal["fresh", "interpolated"] = "fresh"
 
 
 class Finetune(Section):
