@@ -17,9 +17,6 @@ OPTION   tempered  attention scores times a·log(n+1), where n is the number of
          segments  a learned vector for the prompt and one for the output
          entmax    1.5-entmax in the softmax's place: exact zeros
          longer    the hint's lists have up to 60 items, those to sort up to 20
-         grows     an alphabet of 128; a test list of n items draws from n/3 of
-                   these values, rounded up, so that each occurs about three
-                   times, at every length
          paper     the paper's size: alphabet 100, model size 1024, 16 heads,
                    100 000 steps, uniform values (10 % from few with repeats);
                    for an accelerator, not a laptop
@@ -83,13 +80,6 @@ PAPER = {
   "train.clip_norm": 0.0,
   "train.chunk": 100,
 }
-GROWS = {
-  "sort.alphabet": 128,
-  "eval.test_sets": ("mean_multiplicity",),
-  "eval.multiplicities": (3,),
-  "eval.lengths": (20, 50, 100, 200),
-  "eval.samples": (1000,),
-}
 # With exact zeros in attention no temperature is needed: a key that gets no
 # weight gets none among more keys either, so that the shares of attention by
 # which copies of a value are counted are the same at every length. Segments
@@ -114,7 +104,6 @@ OPTIONS = {
   "segments": SEGMENTS,
   "entmax": ENTMAX,
   "longer": {"mixing.hint_length": 60},
-  "grows": GROWS,
   "paper": PAPER | {"sort.repeat_share": 0.0},
 }
 

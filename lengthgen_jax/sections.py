@@ -369,12 +369,9 @@ class Abc(Section):
 class Retrain(Section):
   """ABC's second stage, the training with calibrated lines.
 
-  The config has more in this section: what the stage changes of the first one,
-  by section.
+  The config has in this section what the stage changes of the first one, by
+  section.
   """
-
-  # initial parameters: fresh, interpolated (the first stage's)
-  start: Literal["fresh", "interpolated"] = "fresh"
 
 
 class Finetune(Section):
@@ -449,19 +446,16 @@ class Eval(Section):
   lengths: SomeSizes = (6, 10, 20, 60)  # in decimal digits or items
   # arithmetic: equal, unequal, carry, chain, nines, zeros, short, repeated;
   # multiply_long: equal, unequal, nines, one, zeros;
-  # sort: uniform, repeats, sorted, reversed, all_equal, two_values, near_ties,
-  # multiplicity, mean_multiplicity; increment: uniform, nines, repeated;
-  # modular, permutations: uniform, all_equal, lone; dyck: walks, broken, deep,
-  # uniform; copy, reverse: uniform, all_equal; mqmtar: pairs, near_keys
+  # sort: uniform, repeats, sorted, reversed, all_equal, two_values, near_ties;
+  # increment: uniform, nines, repeated; modular, permutations: uniform,
+  # all_equal, lone; dyck: walks, broken, deep, uniform; copy, reverse: uniform,
+  # all_equal; mqmtar: pairs, near_keys
   test_sets: Annotated[tuple[str, ...], "name at least one"] = ("equal",)
   # repeats: number of distinct items, and how often each occurs
   repeated_items: Count = 3
   repetitions: Sizes = (1, 2, 4, 8)
   # unequal of multiply_long: how many digits the factor b has
   multipliers: Sizes = (3, 61)
-  # multiplicity, mean_multiplicity: how often each value that occurs at all
-  # occurs, exactly or on average
-  multiplicities: Sizes = (1, 2, 4, 8, 16)
   chains: Sizes = (1, 2, 4, 8, 16, 32)  # chain: places that a carry crosses
   # whether the task's hard and odd inputs are tested too, and how many of each
   # kind
@@ -480,11 +474,6 @@ class Eval(Section):
   replace: bool = False  # whether results replace earlier ones of more samples
   checkpoint: str = "last"  # last, best (by validation), or a step
   seed: Seed = 0  # of the test samples
-  # of a construction: numbers of significant bits, for each of which the length
-  # of the longest lists that it sorts is looked for; () = no search
-  precisions: Annotated[
-    tuple[int, ...], Range("must be integers from 2 on", 2, INT32)
-  ] = ()
   # whether outputs are decoded freely too, for rows em_end_blind and edit
   free_running: bool = False
   # predict: whether intermediate results are printed too: of grids, all rows

@@ -5,7 +5,6 @@ import itertools
 
 import command
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from command import refused, succeeds
@@ -13,7 +12,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from presets import construction as construction_presets
 
 from lengthgen_jax.config import build
-from lengthgen_jax.construction import precision, weights
+from lengthgen_jax.construction import weights
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import runs, train, workdir
 from lengthgen_jax.probes.activations import Observation
@@ -128,18 +127,11 @@ def test_shares_hold_as_many_items_as_bits_can_tell_apart():
   assert sorts(weights.parameters(experiment, most + 1), most + 1)
 
 
-def test_rounding_leaves_that_many_bits():
-  x = jnp.array([0.0, 1.0, 1.3, -1.3, 6.9e5, -3e-5])
-  expected = x.astype(jnp.bfloat16).astype(jnp.float32)
-  np.testing.assert_array_equal(precision.round_to_bits(x, 8), expected)
-  np.testing.assert_array_equal(precision.round_to_bits(x, 24), x)
-
-
 # What is refused.
 
 TRAIN = "train", "4,12"
 SHARES = ("model.dtype='bfloat16'", "initial.longest=65")
-TRAINED = "initial.kind='random'", "train.steps=1", "eval.precisions=(4,)"
+TRAINED = "initial.kind='random'", "train.steps=1", "initial.noise=0.1"
 
 
 REFUSED = (
@@ -147,7 +139,7 @@ REFUSED = (
   (*TRAIN, ("model.norm='block_end'",), ("model.emb_dim", "28")),
   (*TRAIN, ("temperature.stretch=2.0",), ("temperature.stretch", "1.0")),
   (*TRAIN, ("initial.longest=2000000",), ("at most 1048576 items",)),
-  (*TRAIN, TRAINED, ("eval.precisions",)),
+  (*TRAIN, TRAINED, ("initial.noise=0.1",)),
   ("train", "4,12,share", SHARES, ("at most 64 items", "'difference'")),
   ("train", "129,12", SHARES[:1], ("at most 128 items",)),
   ("abc", "4,12", (), ("initial.kind",)),
@@ -192,15 +184,13 @@ def test_every_seed_has_its_own_noise():
 def test_a_workdir_without_a_step_is_evaluated_and_asked(tmp_path):
   folder = tmp_path / "run"
   fields = "eval.lengths=(12,) eval.samples=(16,) eval.test_sets=('uniform',)"
-  fields += " eval.precisions=(2,) eval.free_running=False data.buckets=()"
+  fields += " eval.free_running=False data.buckets=()"
   fields += " train.batch_size=8 train.validation_samples=16"
   flags = (f"--config.{field}" for field in fields.split())
   words = "--config=configs/construction.py:4,12", f"--workdir={folder}"
   done = succeeds(*words, *flags)
   assert "not trained" in done.stdout and "100.0" in done.stdout
   assert (folder / "checkpoints" / "0").is_dir()
-  assert (folder / "figures" / "longest_by_bits.png").is_file()
-  assert (folder / "precision.jsonl").read_text().count("longest") == 2
   flags = "--mode=predict", f"--workdir={folder}"
   predicted = succeeds(*flags, text="3 1 4 1\n2\n")
   assert predicted.stdout == "1 1 3 4\n2\n"

@@ -66,7 +66,8 @@ def test_by_repetition_tells_lengths_and_items_apart(drawn):
     row(correct, length=length, unit="items", test_set=f"repeats_{name}")
     for correct, length, name in points
   ]
-  figure = figures.by_times(rows, None, "title", figures.varied_by(rows[0]))
+  assert {figures.varied_by(row) for row in rows} == {"repetition"}
+  figure = figures.by_repetition(rows, None, "title")
   one = " (1 of 3 seeds)"
   assert curves(figure) == {
     f"vanilla, test set repeats_2{one}": [[(1, 10), (4, 20)]],

@@ -85,12 +85,10 @@ def test_a_superfluous_line_is_closed_and_the_proof_is_the_small_one(
   record = pruned["pruning"]
   equation = "a: right-1·row = 1"
   assert record["closed"] == [[*entry, equation]]
-  assert record["contexts"] == [f"{x['contexts']:,}" for x in (large, small)]
   before, after = record["margins"]
   assert after >= 0.9 * before > 0
   lines = f"closed 1 of {record['lines']} lines that nothing needs"
-  cases = f"{large['contexts']:,} → {small['contexts']:,} contexts"
-  assert f"seed {model.seed}: {lines}: {cases}" in capsys.readouterr().err
+  assert f"seed {model.seed}: {lines}\n" in capsys.readouterr().err
   # The certificate is enough to prune the model again.
   again = prune.without_closed(KEEP_MARGIN, model, pruned)
   valid = again.scaffold["cross"].valid

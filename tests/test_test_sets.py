@@ -29,7 +29,7 @@ LENGTHS = (1, 2, NEAR, FAR)  # as people count them
 def variants(task, test_set, length):
   """Further arguments of a test set at a length."""
   section = default_config(task.name).eval
-  section.update(repetitions=(1, 2), multiplicities=(3,), chains=(2,))
+  section.update(repetitions=(1, 2), chains=(2,))
   names = task.variants(test_set, section, length)
   return [arguments for _, arguments in names]
 
@@ -186,16 +186,12 @@ def check_uniform(task, lists, length):
     assert set(itertools.chain(*(items[1:] for items in lists))) == digits
 
 
-def check_shuffled(lists):
-  assert len({items.index(max(items)) for items in lists}) > 3
-
-
 def check_repeats(task, lists, length, num_values, times):
   for items in lists:
     counts = collections.Counter(items).values()
     assert sum(count >= times for count in counts) >= num_values
   if length > num_values * times:
-    check_shuffled(lists)
+    assert len({items.index(max(items)) for items in lists}) > 3
 
 
 def in_order(order):
@@ -224,24 +220,6 @@ def check_nines(task, lists, length):
 def check_repeated_digit(task, lists, length):
   check_all_equal(task, lists, length)
   check_uniform(task, [items[:1] for items in lists], 1)
-
-
-def check_multiplicity(task, lists, length, times):
-  for items in lists:
-    counts = sorted(collections.Counter(items).values())
-    assert counts[0] == (length % times or times)
-    assert set(counts[1:]) <= {times}
-  if length > 2 * times:
-    check_shuffled(lists)
-
-
-def check_mean(task, lists, length, times):
-  most = -(-length // times)
-  distinct = [len(set(items)) for items in lists]
-  share = 1 - (1 - 1 / most) ** length  # of `most` values, those that are drawn
-  assert max(distinct) <= most
-  assert abs(np.mean(distinct) - share * most) < 0.1 * most
-  assert set().union(*lists) == set(range(1, task.base + 1))
 
 
 # Of sequences: what their words are.
@@ -307,8 +285,6 @@ PROMISES = {
   "all_equal": check_all_equal,
   "two_values": check_two_values,
   "near_ties": check_near_ties,
-  "multiplicity": check_multiplicity,
-  "mean_multiplicity": check_mean,
 }
 SEQUENCES = {
   "uniform": check_any,

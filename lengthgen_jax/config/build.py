@@ -80,7 +80,7 @@ def build(config: ConfigDict) -> Experiment:
       any(tasks[0].variants(test_set, config.eval, n) for n in lengths),
       f"eval.test_sets: {test_set} has nothing to test at eval.lengths="
       f"{tuple(lengths)}; see eval.repetitions, eval.repeated_items,"
-      " eval.multiplicities, eval.multipliers and eval.chains",
+      " eval.multipliers and eval.chains",
     )
   return experiment
 
@@ -205,8 +205,8 @@ def _check_fit(config: ConfigDict, task: Task) -> None:
   if initial.kind == "random":
     check(train.steps > 0, "train.steps=0: must be positive")
     check(
-      not config.eval.precisions and not initial.noise,
-      "eval.precisions and initial.noise are for initial.kind='construction'",
+      not initial.noise,
+      f"initial.noise={initial.noise} is for initial.kind='construction'",
     )
   else:
     check(

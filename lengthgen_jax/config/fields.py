@@ -81,7 +81,6 @@ NEEDS = {
   "train.adam_b1": "train.optimizer has uses_adam_fields",
   "train.adam_b2": "train.optimizer has uses_adam_fields",
   "train.adam_eps": "train.optimizer has uses_adam_fields",
-  "eval.precisions": "initial.kind = construction",
   "eval.scratchpad": "task has has_scratchpad",
   "sort.count_gap": "hints with count",
   "sort.count_ties": "hints with count",

@@ -1,2 +1,1 @@
-"""This package has Theorem 5.1 of the task hinting paper: weights that sort,
-and the precision that they need."""
+"""This package has Theorem 5.1 of the task hinting paper: weights that sort."""

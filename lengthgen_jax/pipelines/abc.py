@@ -33,10 +33,9 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   if not workdir.bias_path(folder).exists():
     calibrate.write_bias(config, models, folder / "calibrate")
   hosts.barrier("calibrated")
-  # Retrain: with these lines as the bias, by default from fresh parameters.
+  # Retrain: with these lines as the bias, from fresh parameters.
   _, retraining = workdir.retraining(config, folder)
-  is_fresh = config.retrain.start == "fresh"
-  loop.train(retraining, None if is_fresh else runs.initial(retraining, models))
+  loop.train(retraining)
   # Prune and prove: lines that nothing needs are closed, the rest is certified,
   # and models that are wrong are trained again on what they are wrong on.
   finetune.certify_and_finetune(config, folder)
@@ -56,7 +55,7 @@ def check_config(config: ConfigDict) -> None:
   # The second stage has a bias, whose file `build` does not read.
   second_config = fields.retrain_config(config, config.seeds, "bias.npz")
   try:
-    second_experiment = build.build(second_config)
+    build.build(second_config)
     finetune.check_config(second_config)
   except UsageError as error:
     raise UsageError(f"in the second stage, retrain.*: {error}") from error
@@ -77,13 +76,6 @@ def check_config(config: ConfigDict) -> None:
     f" the same layer of the first stage; choose at least {first}, as many as"
     " there, or calibration.layers='last'",
   )
-  if config.retrain.start == "interpolated":
-    check(
-      first_experiment.model == second_experiment.model,
-      "retrain.start='interpolated' needs the same model, positions,"
-      " temperature and attention in retrain.* as in the first stage; make"
-      " them equal, or choose 'fresh'",
-    )
   try:
     _, lengths = first_experiment.task.parse(
       config.abc.example or first_experiment.task.usage

@@ -25,7 +25,6 @@ from lengthgen_jax.proofs import checker, table
 from lengthgen_jax.proofs.search import Search
 from lengthgen_jax.results import records
 
-MANY_CONTEXTS = 5_000_000  # no more are counted
 MAX_TEXTS = 32  # counterexamples of one certificate that pruning heeds
 OPINION_CONTEXTS = 30_000  # that the program is tried on, at most
 
@@ -103,13 +102,11 @@ def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
       " again"
     )
     texts, is_refuted = texts + wrong, not wrong
-  after = f"{result['contexts']:,}" if result["contexts"] else "too many"
-  before = count_contexts(config, model) if closed else after
   num_lines = len(prune.entries(model))
   if closed:
     runs.print_note(
       f"seed {model.seed}: closed {len(closed)} of {num_lines} lines that"
-      f" nothing needs: {before} → {after} contexts"
+      " nothing needs"
     )
   elif not margins[0] > 0:
     runs.print_note(
@@ -120,10 +117,8 @@ def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
     "lines": num_lines,
     # The site, layer, head and number of each line, and its equation.
     "closed": [[*entry, prune.equation(model, entry)] for entry in closed],
-    # Before and after: the smallest margin on held-out examples, and how many
-    # contexts there are.
+    # Before and after: the smallest margin on held-out examples.
     "margins": margins,
-    "contexts": [before, after],
   }
   return result | {prune.RECORD: record}
 
@@ -197,19 +192,6 @@ def certify_model(config: ConfigDict, model: Model) -> dict[str, Any]:
     f" shortest: {shortest}; smallest margin {findings.margin:.3g}"
   )
   return result | {"outcome": 0, "verdict": text}
-
-
-def count_contexts(config: ConfigDict, model: Model) -> str:
-  """Returns how many contexts a model has, in words if they are too many."""
-  try:
-    search, count = Search(model, *exported(config, model)), 0
-  except ValueError:  # a row sees more tokens than a code holds
-    return "too many"
-  for _, codes in search.batches():
-    count += len(codes)
-    if count > MANY_CONTEXTS:
-      return f"more than {MANY_CONTEXTS:,}"
-  return f"{count:,}"
 
 
 def second_opinion(

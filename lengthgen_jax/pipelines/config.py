@@ -19,7 +19,7 @@ def run(config: ConfigDict) -> int:
   for name, value in first.items():
     if name.partition(".")[0] not in other_tasks | {"retrain"}:
       print(f"{name}={value!r}")
-  print(f"\nThe second stage, {config.retrain.start}:")
+  print("\nThe second stage:")
   for name, value in second.items():
     if value != first.get(name):
       print(f"{name}={value!r}")

@@ -1,8 +1,7 @@
 """This is --mode=evaluate: it measures how many answers and tokens are right at
 every test length.
 
-The results are rows of W/results.jsonl, a table and figures; with
-eval.precisions also W/precision.jsonl.
+The results are rows of W/results.jsonl, a table and figures.
 """
 
 import itertools
@@ -14,12 +13,11 @@ from ml_collections import ConfigDict
 import lengthgen_jax
 from lengthgen_jax import stopwatch
 from lengthgen_jax.config.files import config_hash
-from lengthgen_jax.construction import precision
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
 from lengthgen_jax.pipelines import calibrate, runs, workdir
 from lengthgen_jax.probes.activations import observations
-from lengthgen_jax.probes.figures import draw_biases, draw_precision
+from lengthgen_jax.probes.figures import draw_biases
 from lengthgen_jax.results import figures, records, tables
 
 
@@ -56,26 +54,16 @@ def draw_figures(
   config: ConfigDict, folder: pathlib.Path, stage: workdir.Stage
 ) -> list[pathlib.Path]:
   """Draws the biases and attention of a workdir's last stage, and returns the
-  paths; with eval.precisions it also measures, and writes W/precision.jsonl."""
-  paths, model = [], stage.models[0]
+  paths."""
+  model = stage.models[0]
   experiment = model.experiment
   if workdir.is_abc(folder):
-    paths = calibrate.draw(config, folder, model)
-  elif config.bias.kind == "window" and experiment.task.axes == 1:
+    return calibrate.draw(config, folder, model)
+  if config.bias.kind == "window" and experiment.task.axes == 1:
     # ABS paper, figure 3.
     (observation,) = observations(model, experiment.train_length, 1)
-    paths = draw_biases(model, observation.batch, folder / "figures")
-  if config.eval.precisions:
-    # How long lists the construction of Theorem 5.1 of the task hinting paper
-    # sorts if its numbers are rounded to a few significant bits.
-    rows = precision.longest_lists(
-      experiment, config.eval.precisions, config.initial.longest
-    )
-    records.write(folder / "precision.jsonl", rows)
-    title = f"Theorem 5.1's construction, alphabet {config.sort.alphabet}"
-    path = folder / "figures" / "longest_by_bits.png"
-    paths.append(draw_precision(rows, path, title))
-  return paths
+    return draw_biases(model, observation.batch, folder / "figures")
+  return []
 
 
 @stopwatch.phase("tests")

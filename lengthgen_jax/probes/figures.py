@@ -529,36 +529,3 @@ FIGURES = {
   "tokens": Figure(tokens, SORTING),
   "projections": Figure(projections, ALL),
 }
-
-
-# The construction.
-
-
-def draw_precision(
-  rows: list[dict], path: pathlib.Path, title: str
-) -> pathlib.Path:
-  """Draws the longest lists that the construction sorts against bits of
-  precision (`precision.longest_lists`); returns the path.
-
-  The dotted line is the number of items that the variant "share" is derived to
-  sort, with up to 13 bits; with more, that number is 2 896 (weights.max_items).
-  A gray line is the greatest length that was tried with the variants it names.
-  """
-  figure, (axis,) = panels(1, 5, 3.2)
-  table = pd.DataFrame(rows).sort_values("bits", kind="stable")
-  for copies, marker in (("difference", "o"), ("share", "s")):
-    curve, label = table[table.copies == copies], f"copies left: {copies}"
-    axis.plot(curve.bits, curve.longest, marker=marker, label=label)
-  bits = table.bits.unique()
-  label = "(2^bits + 2) / 4"
-  axis.plot(bits, (2.0**bits + 2) / 4, ":", color="0.5", label=label)
-  for tried, part in table.groupby("tried"):
-    label = f"longest tried: {', '.join(part.copies.unique())}"
-    axis.axhline(tried, color="0.8", linewidth=1, label=label)
-  axis.set(xticks=bits, ylim=(0.7, 2 * table.tried.max()))
-  axis.set_yscale("log", base=2)
-  axis.set_xlabel("significant bits of parameters and activations")
-  axis.set_ylabel("longest lists sorted (items)")
-  axis.legend()
-  figure.suptitle(title)
-  return save(figure, path)

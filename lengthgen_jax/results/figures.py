@@ -26,15 +26,6 @@ BAND = (
 STYLES = plt.cycler(linestyle=["-", "--", ":"]) * plt.cycler(
   color=[f"C{i}" for i in range(10)]
 )
-# Test sets that are drawn against the number at the end of their names, like 4
-# in repeats_2x4: {name of the figure: (their names, label of the x axis)}.
-TIMES = {
-  "repetition": (
-    r"(repeats_\d+)x(\d+)",
-    "how often each of the repeated items occurs",
-  ),
-  "multiplicity": (r"(multiplicity)_x(\d+)", "how often every value occurs"),
-}
 
 
 def curves(
@@ -152,24 +143,24 @@ def squares(
   return save(figure, path)
 
 
-def by_times(
-  rows: list[dict], path: pathlib.Path, title: str, kind: str
+def by_repetition(
+  rows: list[dict], path: pathlib.Path, title: str
 ) -> pathlib.Path:
-  """Draws the test sets of one kind of TIMES against how often items occur, in
-  a panel for each length; returns the path."""
-  (pattern, label), split_rows = TIMES[kind], []
+  """Draws test sets like repeats_2x4 against how often the items occur, here 4,
+  in a panel for each length; returns the path."""
+  split_rows = []
   for row in rows:
-    ((name, times),) = re.findall(pattern, row["test_set"])
+    name, _, times = row["test_set"].rpartition("x")
     split_rows.append(row | {"test_set": name, "times": int(times)})
+  label = "how often each of the repeated items occurs"
   return curves(split_rows, path, title, "times", label)
 
 
 def varied_by(row: dict) -> str:
-  """Returns what a row is drawn against: a kind of TIMES, "test_set" if
-  eval.stress asked for it, else "length"."""
-  for kind, (pattern, _) in TIMES.items():
-    if re.fullmatch(pattern, row["test_set"]):
-      return kind
+  """Returns what a row is drawn against: "repetition" if its test set is one
+  like repeats_2x4, "test_set" if eval.stress asked for it, else "length"."""
+  if re.fullmatch(r"repeats_\d+x\d+", row["test_set"]):
+    return "repetition"
   return "test_set" if row.get("stress") else "length"
 
 
@@ -193,8 +184,8 @@ def draw(
         path = folder / f"{prefix}{task}_{metric}_by_{kind}.png"
         title = f"{task}, width {joined(row['width'] for row in group)}"
         many = len({row["method"] for row in group}) > MAX_CURVES
-        if kind in TIMES:
-          paths.append(by_times(group, path, title, kind))
+        if kind == "repetition":
+          paths.append(by_repetition(group, path, title))
         elif metric == "em" and (many or kind == "test_set"):
           line = "method" if kind == "length" else "test_set"
           paths.append(squares(group, path, title, line))

@@ -7,7 +7,7 @@ Examples are functions of seeds and indices and are never stored.
 import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import jax
@@ -30,8 +30,7 @@ from lengthgen_jax.tasks.task import (
   uniform_int,
 )
 
-PERMUTATION_BITS = 20  # the papers' interpolation set: integers below 2^20
-POPULATION = 1 << PERMUTATION_BITS  # values that "permutation" orders
+POPULATION = 1 << 20  # the papers' interpolation set: integers below 2^20
 NUM_TRAIN = POPULATION * 7 // 8  # the papers' 7:1 split
 RESTRICTED = "restricted"  # the hint of random restrictions
 
@@ -193,25 +192,13 @@ def step_specs(
 # Data sets.
 
 
-def permuted(index: jax.Array, seed: int) -> jax.Array:
-  """Returns Π(index), elementwise, where the seed chooses the pseudo-random
-  permutation Π of the integers below 2^20: a Feistel network on two halves."""
-  half = PERMUTATION_BITS // 2
-  mask = (1 << half) - 1
-  index = index.astype(jnp.uint32)
-  salt = jnp.uint32((seed * 0x85EBCA77) & 0xFFFFFFFF)
-
-  def one_round(step, halves):
-    left, right = halves
-    mixed = right * jnp.uint32(0x9E3779B1) + salt
-    mixed += step.astype(jnp.uint32) * jnp.uint32(0xC2B2AE3D)
-    mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x2C1B3C6D)
-    mixed = (mixed ^ (mixed >> 12)) * jnp.uint32(0x297A2D39)
-    return right, left ^ ((mixed ^ (mixed >> 15)) & mask)
-
-  halves = index >> half, index & mask
-  left, right = jax.lax.fori_loop(0, 6, one_round, halves)
-  return ((left << half) | right).astype(jnp.int32)
+@cache
+def permutation(seed: int) -> np.ndarray:
+  """Returns the integers below POPULATION, each once, in a random order that
+  the seed chooses."""
+  # The numbers of RandomState are the same in every version of numpy.
+  order = np.random.RandomState(seed).permutation(POPULATION)
+  return order.astype(np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,7 +279,7 @@ class Dataset:
         value = low + (numbers * (high - low)).astype(jnp.int32)
         # The numbers stand in for lengths, which `from_values` does not use.
         size = Size(numbers, width, bound)
-        values = permuted(value, self.seed)
+        values = jnp.asarray(permutation(self.seed))[value]
         return task.from_values(values, draw, size, POPULATION)
       if self.natural:
         lengths = self.lengths.draw_natural(

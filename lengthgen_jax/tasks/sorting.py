@@ -60,41 +60,10 @@ def repeats(
   values = jax.random.permutation(value_key, task.base) + 1
   repeated = jnp.repeat(values[:num_values], times)
   items = uniform(task, uniform_key, size)[0]
-  return shuffle(order_key, items.at[: len(repeated)].set(repeated), size)
-
-
-def multiplicity(
-  task: ItemTask, key: jax.Array, size: Size, times: int
-) -> jax.Array:
-  """Returns items each of whose values occurs `times` times, but for one that
-  may occur less often, in random order."""
-  value_key, order_key = jax.random.split(key)
-  values = jax.random.permutation(value_key, task.base) + 1
-  return shuffle(order_key, values[jnp.arange(size.max_length) // times], size)
-
-
-def mean_multiplicity(
-  task: ItemTask, key: jax.Array, size: Size, times: int
-) -> jax.Array:
-  """Returns items drawn uniformly from `num_distinct` random values, so that
-  each occurs `times` times on average, or less often if `times` does not divide
-  the length."""
-  value_key, pick_key = jax.random.split(key)
-  values = jax.random.permutation(value_key, task.base) + 1
-  numbers = jax.random.uniform(pick_key, (1, size.max_length))
-  return values[uniform_int(numbers, num_distinct(size.lengths[0], times))]
-
-
-def num_distinct(length: int | Array, times: int) -> int | Array:
-  """Returns how many values a list needs if none may occur more often."""
-  return -(-length // times)
-
-
-def shuffle(key: jax.Array, items: jax.Array, size: Size) -> jax.Array:
-  """Returns items [1, L]: those of [L] within the length in random order, and
-  the others behind them."""
+  items = items.at[: len(repeated)].set(repeated)
+  # A random order of the items within the length, and the others behind them.
   place = jnp.arange(size.max_length)
-  order = jax.random.uniform(key, place.shape)
+  order = jax.random.uniform(order_key, place.shape)
   return items[jnp.argsort(order + (place >= size.lengths[0]))][None]
 
 
@@ -140,8 +109,6 @@ class Sort(ItemTask):
     "sorted": ascending,
     "reversed": descending,
     "all_equal": all_equal,
-    "multiplicity": multiplicity,
-    "mean_multiplicity": mean_multiplicity,
     "two_values": two_values,
     "near_ties": near_ties,
   }
@@ -200,12 +167,6 @@ class Sort(ItemTask):
 
   def variants(self, test_set: str, section: Any, length: int) -> Variants:
     # Those that fit the length and the alphabet.
-    if test_set.endswith("multiplicity"):
-      return [
-        (f"{test_set}_x{times}", (times,))
-        for times in section.multiplicities
-        if times <= length and num_distinct(length, times) <= self.alphabet
-      ]
     if test_set != "repeats":
       return [(test_set, ())]
     num_values = section.repeated_items
