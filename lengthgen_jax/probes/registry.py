@@ -45,8 +45,7 @@ class Probe(NamedTuple):
   measure: Callable[[Observation], Iterator[Mean]]
   requires: Requirement
   title: str  # what its value is, for figures and tables
-  # measured at all of probe.lengths, and not at the training length alone;
-  # tables show its values in %, without those of single heads
+  # measured at all of probe.lengths, and not at the training length alone
   by_length: bool = False
   # measured on the first batch of samples alone, because its means cannot be
   # added up over batches
