@@ -86,6 +86,18 @@ def test_squares_show_the_medians_of_the_seeds(drawn):
   assert texts == ["20", "5", "90"]
 
 
+def test_squares_of_methods_have_a_panel_for_each_width(drawn):
+  """But not for each version; a title is of no method."""
+  rows = [row(method="a"), row(method="b", version="2")]
+  rows += [row(method="b", width="fixed")]
+  figure = figures.squares(rows, None, "title", "method")
+  titles = [axis.get_title() for axis in figure.axes]
+  assert titles == [
+    "test set: equal, width natural",
+    "test set: equal, width fixed",
+  ]
+
+
 @pytest.mark.parametrize("num_methods", (8, 9))
 def test_more_methods_than_curves_can_tell_apart_are_squares(
   num_methods, monkeypatch, tmp_path

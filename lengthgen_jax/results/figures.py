@@ -108,12 +108,15 @@ def squares(
   returns the path.
 
   Methods may differ in the conditions of `summary.BY_CONFIG`, like the training
-  length; of several runs of one method the last one in `rows` counts.
+  length, and in the version that tested them; of several runs of one method the
+  last one in `rows` counts.
   """
   dependent, shown = (), ()
   if line == "method":
-    rows = [row | {"method": summary.model_name(row)} for row in rows]
-    dependent, shown = (*BY_CONFIG, "stage", "checkpoint"), ("test_set",)
+    # The names of curves are then of conditions alone.
+    same = {"method": "", "stage": "train", "checkpoint": "last"}
+    rows = [row | same | {"model": summary.model_name(row)} for row in rows]
+    line, dependent, shown = "model", (*BY_CONFIG, "version"), ("test_set",)
   table = summary.cells(rows, "em", (line, "length"), shown, dependent)
   lines = list(dict.fromkeys(row[line] for row in rows))
   lengths = sorted(set(table.length))
@@ -134,9 +137,8 @@ def squares(
     axis.set_xticks(range(len(lengths)), lengths, fontsize=8)
     axis.set_yticks(range(len(lines)), lines, fontsize=8)
     first = part.iloc[0]
-    name = first["name"].removeprefix(str(first.method))
-    panel = f"test set: {first.test_set}{name}"
-    axis.set_title(panel if line == "method" else first["name"], fontsize=8)
+    begin = f"test set: {first.test_set}" if line == "model" else ""
+    axis.set_title(begin + first["name"], fontsize=8)
   figure.supxlabel(f"test length ({joined(table.unit)})", fontsize=9)
   note = "median of the seeds (of two, the worse); white: not measured"
   figure.suptitle(f"{title}: exact match (%)\n{note}", fontsize=9)
