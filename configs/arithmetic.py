@@ -53,8 +53,8 @@ WINDOW = {
   "train.warmup_steps": 100,
 }
 # N×1's carry can be any digit up to 8; a successor's is rare beyond the last
-# digits of a number. Two numbers have many contexts: with smaller weights there
-# is so little rounding that all can be proved.
+# digits of a number. Two numbers have many contexts, and proofs of all of
+# them need smaller weights, with which there is less rounding.
 WINDOW_BY_TASK = {
   "addition": {"train.weight_decay": 1.0},
   "multiply": {"train.steps": 3000, "train.weight_decay": 1.0},

@@ -33,7 +33,6 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.tasks.sorting import Sort
 
-COPIES = ("difference", "share")
 STEP = 4
 LOGIT = 8.0  # of one unit of next s; any would do, with 8 training starts well
 
