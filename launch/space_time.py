@@ -38,7 +38,8 @@ def main() -> None:
     arguments = parser.parse_args()
     model = lengthgen_jax.load(arguments.model).model
     task = model.experiment.task
-    check(isinstance(task, GridTask), f"--model: {task.name} writes no grid")
+    is_grid = isinstance(task, GridTask) and task.end is None
+    check(is_grid, f"--model: {task.name} writes no grid of cells alone")
     draw(model, arguments.inputs, arguments.out)
   except ValueError as error:
     sys.exit(f"space_time: {error}")

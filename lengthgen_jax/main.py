@@ -52,7 +52,9 @@ MODES = {
     writes=True,
     takes_hosts=True,
   ),
-  "evaluate": Mode("test a trained workdir", True, True, True),
+  "evaluate": Mode(
+    "test a trained workdir", writes=True, takes_model=True, takes_hosts=True
+  ),
   "predict": Mode(
     "answer the inputs on standard input, one a line",
     takes_model=True,
@@ -66,7 +68,9 @@ MODES = {
   "certify": Mode(
     "prove that a trained workdir is right at every length, or find inputs"
     " where it is not",
-    *(True, True, True),
+    writes=True,
+    takes_model=True,
+    takes_hosts=True,
   ),
   "probe": Mode(
     "look inside a trained workdir: attention, projections, what is necessary;"
@@ -78,7 +82,6 @@ MODES = {
   "report": Mode(
     "tables, figures and a page of all results below --workdir",
     takes_model=True,
-    flags=("metric", "tasks", "lengths"),
   ),
   "config": Mode("print all fields of both stages"),
   "models": Mode("list the trained models that come with the package"),
@@ -125,11 +128,6 @@ flags.DEFINE_integer(
   "export: which seed; by default the one that is proved with the largest"
   " margin; if none is proved, the best by validation.",
 )
-flags.DEFINE_enum(
-  "metric", None, ("em", "edit"), "report: show this metric alone."
-)
-flags.DEFINE_list("tasks", None, "report: show these tasks alone.")
-flags.DEFINE_list("lengths", None, "report: show these lengths alone.")
 _MULTIHOST = flags.DEFINE_bool(
   "multihost",
   False,
@@ -210,7 +208,7 @@ def main(argv: list[str]) -> None:
 
   The exit code is that of the mode (1 if --mode=predict has no answer to some
   input, else 0); 1 after an error; 143 where SIGTERM or a first Ctrl-C made a
-  training or certification save and stop; and 130 after any other Ctrl-C.
+  training save and stop; and 130 after any other Ctrl-C.
   """
   logging.set_verbosity(logging.FATAL)  # hides the notes of libraries
   try:
@@ -227,7 +225,7 @@ def main(argv: list[str]) -> None:
     sys.exit(143)  # the exit code of a process that SIGTERM ended
   except BrokenPipeError:
     sys.exit(1)
-  except KeyboardInterrupt:  # training and certification save at a first one
+  except KeyboardInterrupt:  # training saves at a first one
     sys.exit(130)
   except Exception as error:
     if line := machine_error(error):

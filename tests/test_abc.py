@@ -17,7 +17,7 @@ from lengthgen_jax.attention.lines import RIGHT
 from lengthgen_jax.config import build, files
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import abc, calibrate, finetune, runs
+from lengthgen_jax.pipelines import abc, calibrate, runs
 from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
 from lengthgen_jax.training import checkpoint
@@ -33,16 +33,8 @@ FLAGS = [f"--config.{field}" for field in SMALL]
 PIPELINE = ("--mode=abc", f"{TINY}:successor,abc", *FLAGS)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _is_never_hopeless():
-  """Models of so few steps lack lines, and are finetuned all the same."""
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(finetune, "_is_hopeless", lambda *arguments: False)
-    yield
-
-
 @pytest.fixture(scope="module")
-def whole(_is_never_hopeless, tmp_path_factory):
+def whole(tmp_path_factory):
   """A pipeline that ran in one go, and what it said."""
   workdir = tmp_path_factory.mktemp("abc") / "whole"
   return workdir, succeeds(*PIPELINE, f"--workdir={workdir}")

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import re
 
 import jax
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import untrained
 from plain_lines import random_lines
 
-import lengthgen_jax
 from lengthgen_jax import sections
 from lengthgen_jax.attention.lines import LEFT, WHOLE, Line, shared_lines
 from lengthgen_jax.evaluation.trained import Model
@@ -150,7 +148,6 @@ def test_what_failed_before_is_trained_on_again(tmp_path, monkeypatch):
   monkeypatch.setattr(workdir, "after_round", lambda stage, run: stage)
   monkeypatch.setattr(runs, "finetuning_run", lambda section, run, folder: run)
   monkeypatch.setattr(finetune.certify, "certify", lambda *_: rounds.pop(0))
-  monkeypatch.setattr(finetune, "_is_hopeless", lambda *_: False)
   train = lambda run, params: seeds.append(len(params))
   monkeypatch.setattr(loop, "train", train)
   finetune.certify_and_finetune(config, tmp_path)
@@ -161,28 +158,3 @@ def test_what_failed_before_is_trained_on_again(tmp_path, monkeypatch):
   assert second["1"] == {"failing": ["2+2"], "thin": ["4+4"]}
   assert third.keys() == {"0"}
   assert len(seeds) == 3 and not rounds
-
-
-def test_inputs_that_look_alike_are_named(capsys):
-  """Without the line to a row's own digit, no training helps."""
-  loaded = lengthgen_jax.load("successor")
-  model, config = loaded.model, loaded.config
-  config.method, config.bias.kind = "window_cpi", "window"
-  assert not finetune._is_hopeless(config, model)
-  cross = model.scaffold["cross"]
-  is_own = np.asarray(cross.intercept)[..., 0] == 0
-  closed = cross._replace(valid=np.asarray(cross.valid) & ~is_own)
-  scaffold = model.scaffold | {"cross": closed}
-  blind = dataclasses.replace(model, scaffold=scaffold)
-  assert finetune._is_hopeless(config, blind)
-  note = capsys.readouterr().err
-  assert "alone: raise bias.window" in note
-  texts = re.search(r"cannot tell (\d+) and (\d+) apart", note).groups()
-  row = int(re.search(r"must say y(\d+) ", note)[1])
-  width = len(texts[0]) + model.experiment.task.slack
-  digits = [f"{int(text) + 1:0{width}}"[::-1] for text in texts]
-  assert digits[0][row] != digits[1][row]
-  # What the row sees, its own logits, are the same.
-  batch = untrained.typed(model.experiment, *texts, width=width)
-  logits, _ = blind.observe(batch)
-  np.testing.assert_array_equal(logits[0, row], logits[1, row])

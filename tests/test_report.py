@@ -5,7 +5,6 @@ import html
 import json
 import re
 
-import command
 import pytest
 from command import refuses
 from rows import CERTIFIED, PROVED, frontier, row, seeds
@@ -180,33 +179,6 @@ def test_a_sweep_is_one_table_and_one_figure_with_all_values(tmp_path, drawn):
   assert page.index("<figcaption>addition_em_by_length") < page.index("<detail")
   head = text.splitlines()[4]
   assert head.startswith("| method | bias.window | positions.kind |")
-
-
-def test_a_run_can_be_called_otherwise_afterwards(tmp_path, drawn):
-  write_sweep(tmp_path)
-  path = tmp_path / "labels.json"
-  records.write_text(path, '{"none1": "NoPE"}')
-  text = report.write_report(tmp_path)
-  assert re.search(r"^\| NoPE \| 1 \| none \|", text, re.M)
-  assert "NoPE" in drawn["addition_em_by_length.png"]
-  unknown = "run='nope': choose one of none1,"
-  for wrong, words in (('{"nope": "x"}', unknown), ('["x"]', "must be like")):
-    records.write_text(path, wrong)
-    with refuses(f"{path}: {words}"):
-      report.write_report(tmp_path)
-
-
-def test_a_report_of_some_results_alone(tmp_path, drawn):
-  write_sweep(tmp_path)
-  words = ["--mode=report", f"--workdir={tmp_path}"]
-  some = "--metric=edit", "--tasks=addition", "--lengths=60"
-  done = command.inside(*words, *some)
-  assert "exact match" not in done.stdout and "| n | 60 |" in done.stdout
-  for flag, line in (
-    ("--tasks=copy", "--tasks='copy': choose one of addition"),
-    ("--lengths=7", "--lengths='7': choose one of 6, 60"),
-  ):
-    assert command.inside(*words, flag).stderr == f"lengthgen: {line}\n"
 
 
 # What is refused.

@@ -364,12 +364,11 @@ def select_lines(
   task: Task,
   attention: list[MeanAttention],
   site: str,
-  threshold: float | None = None,
 ) -> tuple[Lines, Selection]:
   """Returns the candidate lines of one attention site, and which are kept.
 
-  A line is kept if its score exceeds a threshold under every condition and no
-  field of the section (min_cells, reach, best_share) rules it out. On a grid
+  A line is kept if its score exceeds κ under every condition and no other field
+  of the section (min_cells, reach, best_share) rules it out. On a grid
   with a reach, kept lines to outputs are moved into layer 0
   (`move_output_lines_to_first_layer`), unless the last layer's lines are to
   serve all layers.
@@ -379,8 +378,6 @@ def select_lines(
     task: the main task.
     attention: the mean attention of the site under every condition.
     site: "self" or "cross".
-    threshold: the score that a kept line exceeds; None for the section's κ and
-      best_share.
   """
   causal = site == "self"
   largest = max(attention, key=lambda mean: mean.keys.num_tokens().item())
@@ -396,11 +393,8 @@ def select_lines(
     right_anchored_steps=section.directions,
     first_rows=first_rows,
   )
-  best_share = 0.0
-  if threshold is None:
-    threshold = section.kappa_self if causal else section.kappa
-    best_share = section.best_share
-  rule = sections.Calibration.of(section)
+  threshold = section.kappa_self if causal else section.kappa
+  rule, share = sections.Calibration.of(section), section.best_share
   select = jax.jit(calibrate, static_argnums=(2, 4, 5))
   selection = jax.device_get(
     select(attention, lines, causal, threshold, rule, first_rows)
@@ -412,10 +406,10 @@ def select_lines(
     keep = selection.keep & later_layers
     keep[0] = selection.keep[0] & first_layer
     selection = selection._replace(keep=keep)
-  if best_share:
+  if share:
     score = np.where(selection.keep, selection.score, -np.inf)
     best = score.max(axis=-1, keepdims=True)
-    keep = selection.keep & (score >= np.minimum(best_share * best, best))
+    keep = selection.keep & (score >= np.minimum(share * best, best))
     selection = selection._replace(keep=keep)
   # With layers="last", the last layer's lines, which all layers get, stay.
   if section.reach and task.axes > 1 and section.layers == "each":

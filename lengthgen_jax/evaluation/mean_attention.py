@@ -13,10 +13,7 @@ from ml_collections import ConfigDict
 from lengthgen_jax import rng
 from lengthgen_jax.attention.calibration import (
   MeanAttention,
-  Selection,
-  select_lines,
 )
-from lengthgen_jax.attention.lines import Lines
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.transformer import blocks
@@ -76,7 +73,6 @@ def collect(
   model: Model,
   sampled_conditions: Sequence[Condition],
   num_samples: int,
-  with_unsolved: bool = False,
 ) -> tuple[dict[str, list[MeanAttention]], list[float]]:
   """Collects the mean attention of a model under some conditions.
 
@@ -89,7 +85,6 @@ def collect(
     model: a trained model.
     sampled_conditions: the conditions, at least one.
     num_samples: how many samples are drawn under each condition.
-    with_unsolved: whether samples that the model does not solve count too.
 
   Returns:
     By attention site, the mean attention under each condition; and for each
@@ -105,9 +100,7 @@ def collect(
       for start in range(0, num_samples, BATCH_SIZE)
     ]
     args = model.mesh, experiment, section.quantity, model.params
-    batch_sums = [
-      _sums(*args, model.scaffold, batch, with_unsolved) for batch in batches
-    ]
+    batch_sums = [_sums(*args, model.scaffold, batch) for batch in batches]
     totals = reduce(partial(jax.tree.map, np.add), jax.device_get(batch_sums))
     num_counted = float(totals["counted"])
     percentages.append(100 * num_counted / num_samples)
@@ -168,7 +161,6 @@ def _sums(
   params: dict,
   scaffold: dict,
   batch: Batch,
-  with_unsolved: bool,
 ) -> dict[str, jax.Array]:
   """Returns attention [N, H, T, S] ("weights", after the softmax, or "scores",
   before it) summed over the samples that count, by site, and the number of
@@ -176,7 +168,7 @@ def _sums(
   batch = mesh.shard_batch(batch)
   logits, acts = experiment.apply(params, scaffold, batch, experiment.task.name)
   correct_BxT = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
-  counted_B = (jnp.all(correct_BxT, axis=1) | with_unsolved).astype(jnp.float32)
+  counted_B = jnp.all(correct_BxT, axis=1).astype(jnp.float32)
   sums = {"counted": counted_B.sum()}
   for site in sites(experiment):
     values = jnp.stack(
@@ -186,23 +178,3 @@ def _sums(
       "nbhts,b->nhts", values, counted_B, precision="highest"
     )
   return mesh.replicate(sums)
-
-
-def strongest_lines(
-  section: ConfigDict, model: Model, num_samples: int
-) -> dict[str, tuple[Lines, Selection]]:
-  """Returns the candidate lines of each attention site, and which are kept
-  without a threshold on their scores.
-
-  Samples count even if the model does not solve them, and lengths beyond those
-  of training become the longest of training. It is for tasks of one axis."""
-  experiment, longest = model.experiment, model.experiment.train_length
-  lengths = sorted({min(length, longest) for length in section.lengths})
-  if experiment.task.ragged:
-    lengths = lengths or [longest]
-  sampled = conditions(lengths, experiment)
-  means, _ = collect(section, model, sampled, num_samples, with_unsolved=True)
-  return {
-    site: select_lines(section, experiment.task, attention, site, -np.inf)
-    for site, attention in means.items()
-  }

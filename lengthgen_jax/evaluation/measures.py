@@ -15,25 +15,20 @@ from lengthgen_jax.evaluation.trained import EvalSpec, Model, scored
 def test_rows(
   model: Model, spec: EvalSpec, free_running: bool = False
 ) -> list[dict]:
-  """Returns rows of exact match, of token accuracy and of accuracy by position,
-  all from `Model.matches`; and `free_running` those of `free_running_rows`.
+  """Returns the row of exact match, from `Model.matches`; and `free_running`
+  those of `free_running_rows`.
 
   For the latter only samples that are wrong are decoded: if every output is
   right after the right outputs before it, greedy decoding gives the target.
   """
   token_batches, target_batches = [], []
-  teacher_forced = True
   for batch, count in model.batches(spec):
-    teacher_forced &= not model.needs_decoding(batch)
     is_right, _ = model.matches(batch)
     token_batches.append(scored(batch, is_right)[:count])
     target_batches.append(scored(batch, batch.target)[:count])
   tokens = np.concatenate(token_batches)
   exact = tokens.all(axis=1)
-  rows = [
-    success_row("em", exact.sum(), len(tokens)),
-    *token_rows(tokens, teacher_forced),
-  ]
+  rows = [success_row("em", exact.sum(), len(tokens))]
   if free_running:
     targets = np.concatenate(target_batches)
     outputs, wrong = targets.copy(), np.flatnonzero(~exact)
@@ -169,39 +164,22 @@ def success_row(metric: str, correct: int, n: int) -> dict:
   return row | {"correct": correct, "lower_bound": lower_bound(correct, n)}
 
 
-def value_row(
-  metric: str, value: float, n: int, teacher_forced: bool = False
-) -> dict:
+def value_row(metric: str, value: float, n: int) -> dict:
   """Returns the row of a metric's value, without a lower bound.
 
   Args:
     metric, value: the metric and its value.
-    n: how many samples it was measured on; of "token", how many tokens, of
-      "frontier", how many samples are asked for at each length, and of a probe,
-      how many values its mean is over (`Mean.count`).
-    teacher_forced: whether the model was given the right earlier outputs.
+    n: how many samples it was measured on; of "frontier", how many are asked
+      for at each length, and of a probe, how many values its mean is over
+      (`Mean.count`).
   """
   return {
     "metric": metric,
-    "teacher_forced": teacher_forced,
     "n": n,
     "correct": None,
     "value": float(value),
     "lower_bound": None,
   }
-
-
-def token_rows(tokens: np.ndarray, teacher_forced: bool) -> list[dict]:
-  """Returns the rows of token accuracy and of accuracy by output position, the
-  lowest of which is the value, from which tokens [n, O] are right.
-
-  They have no lower bound: the tokens of an output are no independent samples.
-  """
-  correct, rates = int(tokens.sum()), tokens.mean(axis=0)
-  row = value_row("token", correct / tokens.size, tokens.size, teacher_forced)
-  worst = value_row("position", rates.min(), len(tokens), teacher_forced)
-  by_position = [round(float(x), 6) for x in rates]
-  return [row | {"correct": correct}, worst | {"by_position": by_position}]
 
 
 # Bounds and distances.

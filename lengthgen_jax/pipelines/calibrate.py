@@ -215,6 +215,8 @@ def _print_lines(
       text = f"{section.empty_heads}: the best z is {best:.1f}"
       if best > section[kappa]:
         text += ", but calibration.reach rules its line out"
+        if layer and model.experiment.task.axes > 1:
+          text += " or has moved it to layer 0"
       else:
         text += f", not above calibration.{kappa}={section[kappa]}"
     runs.print_note(

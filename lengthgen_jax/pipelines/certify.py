@@ -86,11 +86,11 @@ def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
     checker.Model(*exported(config, model))
   except (ValueError, LookupError, TypeError) as reason:
     return certificate_of(model, f"not proved: {reason}")
-  section, texts, is_refuted = config.prune, [], False
+  section, texts, keep_all = config.prune, [], False
   if not section.enabled:
     return certify_model(config, model)
   while True:
-    closed, margins = prune.prune(section, model, texts, keep_all=is_refuted)
+    closed, margins = prune.prune(section, model, texts, keep_all)
     result = certify_model(config, prune.without(model, closed))
     if not closed or result["outcome"] != 0:
       break
@@ -101,7 +101,8 @@ def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
       f" {wrong[0] if wrong else 'some input'}: lines that this needs are open"
       " again"
     )
-    texts, is_refuted = texts + wrong, not wrong
+    # If no new input shows which line it needs, all stay open.
+    texts, keep_all = texts + wrong, not wrong
   num_lines = len(prune.entries(model))
   if closed:
     runs.print_note(

@@ -108,7 +108,7 @@ def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
   prints its exact match."""
   task = model.experiment.task
   rows = measures.test_rows(model, spec, config.eval.free_running)
-  exact_match_row = next(row for row in rows if row["metric"] == "em")
+  exact_match_row = rows[0]
   runs.print_note(
     f"seed {model.seed}, {spec.name}, {spec.length} {task.unit}: EM"
     f" {100 * exact_match_row['value']:.1f} % of {exact_match_row['n']}"

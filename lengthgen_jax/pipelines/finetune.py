@@ -13,9 +13,7 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax import hosts
 from lengthgen_jax.errors import check
-from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.pipelines import certify, runs, workdir
-from lengthgen_jax.proofs.search import Search
 from lengthgen_jax.results import records
 from lengthgen_jax.training import loop
 
@@ -85,8 +83,6 @@ def _inputs(
     certificate = certificates[str(model.seed)]
     texts = certificate["training_inputs"]
     is_wrong = certificate["outcome"] == 0
-    if is_wrong and _is_hopeless(stage.config, model):
-      continue
     if texts["failing"] or (texts["thin"] and not is_wrong):
       inputs[str(model.seed)] = texts
     elif is_wrong:
@@ -95,37 +91,3 @@ def _inputs(
         " known on which it is: it is finetuned no more"
       )
   return inputs
-
-
-# Models that no training can mend.
-
-
-def _is_hopeless(config: ConfigDict, model: Model) -> bool:
-  """Returns whether some row of a wrong model cannot tell two inputs apart that
-  it must answer differently; a note says what the row sees."""
-  alike = Search(model, *certify.exported(config, model)).lookalikes()
-  if alike is None:
-    return False
-  (*seen, target), texts = alike
-  advice = "add a line to bias.file"
-  if config.bias.kind == "window":
-    is_grid = model.experiment.task.axes > 1
-    advice = "raise bias.window" + " or bias.input_window" * (not is_grid)
-  elif config.method.startswith("abc"):
-    advice = "lower calibration.kappa or calibration.kappa_self"
-  runs.print_note(
-    f"seed {model.seed} is not finetuned: the row that must say"
-    f" {name_of(target)} cannot tell {' and '.join(texts)} apart, because it"
-    f" sees {', '.join(map(name_of, seen)) or 'nothing'} alone: {advice}"
-  )
-  return True
-
-
-def name_of(variable: tuple | int) -> str:
-  """Returns a variable of the checker in words, like "a3" for the digit of a in
-  column 3; "y" is the output."""
-  if isinstance(variable, int):
-    return "the end token"
-  kind, *place = variable
-  segment = "y" if kind == "out" else "ab"[place.pop(0)]
-  return segment + ",".join(map(str, place))

@@ -121,7 +121,6 @@ def _rows(
       section.samples,
       seed=config.eval.seed,
       exact=not by_length,
-      calibration=config.calibration,
     )
     conditions = evaluate.row_conditions(stage, model) | {
       "length": length,
@@ -134,7 +133,7 @@ def _rows(
 
 def _row(metric: str, mean: Mean) -> dict:
   """Returns the row of a mean, without the conditions of all probes."""
-  row = measures.value_row(metric, mean.value, int(mean.count), True)
+  row = measures.value_row(metric, mean.value, int(mean.count))
   names = "part", "layer", "head", "line", "position"
   row |= {name: getattr(mean, name) for name in names}
   if mean.success:

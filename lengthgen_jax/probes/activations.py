@@ -11,8 +11,7 @@ head is in it.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -23,7 +22,6 @@ from flax.traverse_util import flatten_dict
 from lengthgen_jax import rng
 from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.errors import check
-from lengthgen_jax.evaluation.mean_attention import strongest_lines
 from lengthgen_jax.evaluation.trained import Model, attention_bytes
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.transformer import blocks
@@ -83,9 +81,6 @@ class Observation:
   count: int
   # of the longest operand or the list, in the units of `Task.units`
   length: int
-  # returns {site: (Lines, Selection)}, the candidate lines of the decoder's
-  # attention and their scores; only probes of lines call it
-  scored_lines: Callable[[], dict] = dict
 
   @property
   def experiment(self) -> Experiment:
@@ -157,7 +152,6 @@ def observations(
   *,
   seed: int = 0,
   exact: bool = True,
-  calibration: Any = None,
 ) -> Iterator[Observation]:
   """Yields observations of a model on random inputs of its task's first test
   set, in as many batches as memory requires.
@@ -169,7 +163,6 @@ def observations(
     seed: the seed of the inputs.
     exact: whether batches are padded to exactly this length; otherwise one
       compiled program serves several lengths.
-    calibration: config.calibration, for probes of lines.
 
   Raises:
     UsageError: the model takes no inputs of this length.
@@ -178,7 +171,6 @@ def observations(
   width, units = experiment.test_width(length), task.units(length)
   experiment.check_scaffold(width, model.scaffold)
   longest = width if exact else experiment.bound(width, model.scaffold)
-  scored_lines = partial(strongest_lines, calibration, model, samples)
   layers = experiment.model.config.num_decoder_layers
   example_bytes = layers * attention_bytes(experiment, longest, False)
   samples = task.num_test_samples(length, samples)
@@ -195,7 +187,7 @@ def observations(
       longest,
     )
     count, batch = min(batch_size, samples - start), jax.device_get(batch)
-    yield Observation(model, batch, count, units, scored_lines)
+    yield Observation(model, batch, count, units)
 
 
 def activation(acts: dict, name: str) -> jax.Array | np.ndarray:

@@ -1,4 +1,4 @@
-"""Probes of attention: shares on some keys, entropies, and the strongest lines.
+"""Probes of attention: shares on some keys, and entropies.
 
 Shares and entropies of numbers are means over the rows of the output's digits
 at places where the operands have digits too: a last carry, leading zeros and
@@ -39,27 +39,6 @@ def entropy(observation: Observation) -> Iterator[Mean]:
   for site, layer, weights in observation.attention():
     weights = weights[:, :, rows]
     yield from _by_head(special.entr(weights).sum(-1), weights, site, layer)
-
-
-def strongest_line(observation: Observation) -> Iterator[Mean]:
-  """Yields the score of each head's strongest line, by default its z-score.
-
-  It tells how ready a head is for calibration, which keeps the lines whose
-  score is above calibration.kappa (in self-attention, calibration.kappa_self).
-  Here `keep` rules out no line by its score, only by min_cells and reach.
-  Scores are of samples that are drawn as for calibration, not of the
-  observation's batch.
-  """
-  for site, (lines, selection) in observation.scored_lines().items():
-    segments = observation.experiment.site_segments[site]
-    scores = np.where(selection.keep, selection.score, -np.inf)
-    # If a head attends to nothing, every line has strength 0.
-    has_line = selection.keep.any(axis=-1) & selection.strength.any(axis=-1)
-    for layer, head in np.argwhere(has_line):
-      best = int(scores[layer, head].argmax())
-      line = lines.take(best).describe(segments)
-      score = scores[layer, head, best]
-      yield Mean(score, 1, site, int(layer), int(head), line)
 
 
 def prompt_copies(observation: Observation) -> Iterator[Mean]:

@@ -83,12 +83,6 @@ PROBES: Registry = Registry(
     "attention_entropy": Probe(
       attention_probes.entropy, DIGITS, "entropy of attention (nats)", True
     ),
-    "strongest_line": Probe(
-      attention_probes.strongest_line,
-      DIGITS,
-      "score of the strongest line",
-      of_first_batch=True,
-    ),
     "intact": Probe(interventions.intact, ALL, "EM, nothing changed"),
     "without_head": Probe(interventions.without_head, ALL, "EM without a head"),
     "without_line": Probe(

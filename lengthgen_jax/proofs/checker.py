@@ -385,9 +385,7 @@ class Sequences:
   """
 
   def __init__(self, table, num_tokens, has_source):
-    names = (
-      {*TABLE.split(), *GRID.split()} if self.is_grid else {*TABLE.split()}
-    )
+    names = {*TABLE.split(), *(GRID if self.is_grid else "").split()}
     fits = isinstance(table, dict) and {*table} == names
     require(fits, "the card has no table of a transducer")
     tokens = lambda values, *shape: integers(values, shape, num_tokens)
@@ -404,13 +402,8 @@ class Sequences:
       short, accepting = machine["short"], np.array(machine["accepting"])
       size = len(accepting), len(symbols)
       next_states = integers(machine["next"], size, len(accepting))
-      tables = (
-        symbols,
-        next_states,
-        tokens(machine["outputs"], *size),
-        accepting,
-      )
-      self.transducers[short] = Transducer(*tables)
+      tables = symbols, next_states, tokens(machine["outputs"], *size)
+      self.transducers[short] = Transducer(*tables, accepting)
       fits &= accepting.dtype == bool and (short is None or tokens(short) >= 0)
     has_short = None not in self.transducers
     self.num_long = self.num_operands - has_short
@@ -540,11 +533,9 @@ class Grid(Sequences):
       new[one.next_states[0], 0 if self.ahead else written] = True
       while new.any():
         reached |= new
-        p, q = (x[:, None] for x in np.nonzero(new))
-        new = np.zeros(shape, bool)
-        new[
-          one.next_states[p[:, 0]], reader.next_states[q, one.outputs[p[:, 0]]]
-        ] = True
+        (p, q), new = np.nonzero(new), np.zeros(shape, bool)
+        written = reader.next_states[q[:, None], one.outputs[p]]
+        new[one.next_states[p], written] = True
         new &= ~reached
       p, q = np.nonzero(reached)
       for _ in range(self.ahead):
@@ -742,24 +733,18 @@ def stated_table(config):
   """Returns the table of the task that a config names, as it is stated here."""
   name, twice = config["task"], lambda state: (state, state)
   single_symbols = lambda size: [[i] for i in range(size)]
-  digits, pairs = (
-    single_symbols(10),
-    [*map(list, itertools.product(range(10), repeat=2))],
-  )
+  digits = single_symbols(10)
+  pairs = [*map(list, itertools.product(range(10), repeat=2))]
   add_digits = lambda carry, *digits: divmod(carry + sum(digits), 10)
   multiply_by = lambda b: lambda carry, a: divmod(carry + a * b, 10)
+  products = {b: multiply_by(b) for b in range(10)}
   flip = lambda state, bit: twice((state + bit) % 2)
   # Marks, first state, symbols, {digit of the short operand or None: step}.
   arithmetic_tasks = {
     "successor": ([START], 1, digits, {None: add_digits}),
     "addition": ([START, PLUS], 0, pairs, {None: add_digits}),
     "parity": ([START], 0, digits[:2], {None: flip}),
-    "multiply": (
-      [START, TIMES],
-      0,
-      digits,
-      {b: multiply_by(b) for b in range(10)},
-    ),
+    "multiply": ([START, TIMES], 0, digits, products),
   }
   table = {
     "layout": "sequence",
@@ -986,9 +971,8 @@ class Contexts:
     one, many = self.number(moves), None
     all_moves = self.then(self.moves_of(digit, tuple(before)), one)
     period = functools.reduce(self.then, [one] * self.model.period)
-    while (
-      is_repeatable and all_moves != many
-    ):  # until more leads to nothing new
+    # Until more columns lead to nothing new.
+    while is_repeatable and all_moves != many:
       many = all_moves
       union = self.arrays[many] + self.arrays[self.then(many, period)]
       all_moves = self.number(np.float32(union > 0))
@@ -1158,9 +1142,8 @@ class Model:
     self.layout = functools.cache(functools.partial(Layout, self))
     self.embedding = self.params["token_embedder/embedding"]
     size = self.embedding.shape[1]
-    angle = np.arange(self.period)[:, None] * 1e4 ** (
-      -np.arange(0, size, 2) / size
-    )
+    rate = 1e4 ** (-np.arange(0, size, 2) / size)
+    angle = np.arange(self.period)[:, None] * rate
     waves = np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :size]
     self.waves = waves * has_positions
     # Of pow, its exponent, the product and sin: docs/proofs.md.

@@ -41,6 +41,14 @@ class Input(NamedTuple):
   lengths: list[int]  # of each operand
 
 
+class Kept(NamedTuple):
+  """A context that fails, or is right by a thin margin."""
+
+  margin: float
+  code: int
+  field: tuple  # the receptive field
+
+
 class Findings(NamedTuple):
   """What a search found in the contexts of a model."""
 
@@ -78,23 +86,25 @@ class Search:
     """Looks for contexts that fail, and for inputs on which the program is
     wrong because of them; unless `exhaustive`, in no receptive field after one
     with failing contexts. `rng` chooses the rest of the inputs."""
-    contexts, wrong, smallest, last = 0, 0, np.inf, None
-    fails, thin = [], []
-    for nodes, codes in self.batches():
-      if wrong and not exhaustive and nodes != last:
+    contexts, wrong, smallest, previous_field = 0, 0, np.inf, None
+    fails: list[Kept] = []
+    thin: list[Kept] = []
+    for field, codes in self.batches():
+      if wrong and not exhaustive and field != previous_field:
         break
-      last, kept = nodes, fails + thin
-      chunks = [*checker.evaluate(self.checked, nodes, codes, False)]
-      for codes, _, differences, _ in chunks:
+      previous_field, kept = field, fails + thin
+      for part, _, differences, _ in checker.evaluate(
+        self.checked, field, codes, False
+      ):
         margins = np.nan_to_num(differences.min(axis=1), nan=-np.inf)
-        contexts, smallest = contexts + len(codes), min(smallest, margins.min())
+        contexts, smallest = contexts + len(part), min(smallest, margins.min())
         wrong += int((margins <= 0).sum())
         is_thin = margins < THIN_MARGIN
-        for margin, code in zip(margins[is_thin], codes[is_thin], strict=True):
-          kept.append((float(margin), int(code), nodes))
-      kept.sort(key=lambda x: x[:2])
-      fails = [x for x in kept if x[0] <= 0][:MAX_CONTEXTS]
-      thin = [x for x in kept if x[0] > 0][:MAX_CONTEXTS]
+        for margin, code in zip(margins[is_thin], part[is_thin], strict=True):
+          kept.append(Kept(float(margin), int(code), field))
+      kept.sort(key=lambda context: (context.margin, context.code))
+      fails = [x for x in kept if x.margin <= 0][:MAX_CONTEXTS]
+      thin = [x for x in kept if x.margin > 0][:MAX_CONTEXTS]
     inputs = self.inputs(fails, rng)
     is_wrong = ~(self.margins(inputs) > 0)
     texts = {self.text(x) for x in itertools.compress(inputs, is_wrong)}
@@ -131,27 +141,6 @@ class Search:
     result = {"contexts": tried, "missing": missing, "wrong": wrong}
     return result | {"margin": smallest}
 
-  def lookalikes(self) -> tuple[tuple, list[str]] | None:
-    """Returns a row that must say different tokens where it sees the same, of
-    those among the first contexts of each receptive field, None if there is
-    none: the names of the variables that it sees, and last of the one that it
-    must say; and two inputs as people type them."""
-    done = set()
-    for nodes, codes in self.batches():
-      _, names, _ = self.fields[nodes][0]
-      if nodes in done:
-        continue
-      done.add(nodes)
-      seen = codes % len(self.checked.embedding) ** (len(names) - 1)
-      order = np.argsort(seen, kind="stable")
-      same = np.flatnonzero(np.diff(seen[order]) == 0)
-      if len(same):
-        pair = codes[order[same[0] : same[0] + 2]]
-        inputs = self.draw(nodes, pair, np.random.default_rng(0))
-        texts = [self.text(x) if x else "a longer input" for x in inputs]
-        return names, texts
-    return None
-
   # The program on inputs.
 
   def margins(self, inputs: list[Input]) -> np.ndarray:
@@ -179,18 +168,17 @@ class Search:
 
   def inputs(
     self,
-    contexts: list[tuple],
+    contexts: list[Kept],
     rng: np.random.Generator,
     as_in_training: bool = False,
   ) -> list[Input]:
-    """Returns inputs of each (margin, code, receptive field), where `draw`
-    finds one."""
+    """Returns inputs that have the contexts, where `draw` finds one."""
     by_field = {}
-    for _, code, nodes in contexts:
-      by_field.setdefault(nodes, []).append(code)
+    for context in contexts:
+      by_field.setdefault(context.field, []).append(context.code)
     drawn = (
-      self.draw(nodes, np.array(codes), rng, as_in_training)
-      for nodes, codes in by_field.items()
+      self.draw(field, np.array(codes), rng, as_in_training)
+      for field, codes in by_field.items()
     )
     return [x for x in itertools.chain(*drawn) if x is not None]
 

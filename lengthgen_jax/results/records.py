@@ -63,7 +63,7 @@ class Row(Conditions):
   lower_bound: float | None  # one-sided, 95 %
   n: int | None
   correct: NotRequired[int | None]
-  teacher_forced: NotRequired[bool]
+  teacher_forced: NotRequired[bool]  # of older rows; it changes nothing
   by_position: NotRequired[list[float]]  # a rate for each output
   stress: NotRequired[bool]  # the test set is one that eval.stress asked for
   tried: NotRequired[list]  # of a frontier: [length, correct, n] of each length

@@ -4,43 +4,30 @@ It reads every results.jsonl below a folder. report.md, report.tex and
 report.csv hold the tables, one for each task; report.html is a self-contained
 page. Fields of the config that were set to different values, as by a sweep, are
 columns, and all points have their value in their labels, also those that have
-the default. The file labels.json in the folder, like {"RUN": "what to call
-it"}, gives runs other labels.
+the default.
 """
 
 import itertools
 import json
 import pathlib
-from collections.abc import Sequence
 
 import pandas as pd
 from flax.traverse_util import flatten_dict
 
-from lengthgen_jax.errors import check, check_choice, file_errors
+from lengthgen_jax.errors import check, file_errors
 from lengthgen_jax.results import figures, html_report, records, tables
 from lengthgen_jax.results.records import of_metric
 
 METRICS = {"em": "exact match", "edit": "edit distance, % of the output"}
 
 
-def write_report(
-  root: pathlib.Path,
-  metric: str | None = None,
-  tasks: Sequence[str] = (),
-  lengths: Sequence[str] = (),
-) -> str:
+def write_report(root: pathlib.Path) -> str:
   """Writes the report of all results below a folder; returns what report.md
   has: the tables, and what is missing.
 
-  Args:
-    root: the folder.
-    metric: one of METRICS; None for all.
-    tasks, lengths: those that the report has, () for all.
-
   Raises:
-    UsageError: there is nothing to report, `metric`, `tasks` or `lengths` name
-      what was not measured, a file cannot be read or is of another version, or
-      the folder cannot be written.
+    UsageError: there is nothing to report, a file cannot be read or is of
+      another version, or the folder cannot be written.
   """
   rows, configs = read_runs(root)
   check(
@@ -48,9 +35,7 @@ def write_report(
     f"--workdir={root}: no results.jsonl with exact match below it",
   )
   missing = missing_results(of_metric(rows, "em"), configs)
-  rows = selected(rows, metric, tasks, lengths)
   rows, varied = with_varied_fields(rows, configs)
-  rows = with_labels(rows, root / "labels.json", configs)
   paragraphs, latex = [tables.LEGEND], []
   for task, name in itertools.product(varied, METRICS):
     cells = tables.cells_of_task(rows, task, name, varied[task])
@@ -121,37 +106,6 @@ def missing_results(rows: list[dict], configs: dict[str, dict]) -> list[str]:
   return messages
 
 
-def selected(
-  rows: list[dict],
-  metric: str | None,
-  tasks: Sequence[str],
-  lengths: Sequence[str],
-) -> list[dict]:
-  """Returns the rows that the flags --metric, --tasks and --lengths name, and
-  what is not about a length.
-
-  Raises:
-    UsageError: a flag names what was not measured.
-  """
-  for flag, field, values in (
-    ("--metric", "metric", [metric] if metric else []),
-    ("--tasks", "task", tasks),
-    ("--lengths", "length", lengths),
-  ):
-    known = {str(row[field]) for row in rows if row["metric"] in METRICS}
-    for value in values:
-      choices = sorted(known, key=lambda text: (len(text), text))
-      check_choice(flag, value, choices)
-    if values:
-      rows = [
-        row
-        for row in rows
-        if str(row[field]) in values
-        or (row["length"] is None and field != "task")
-      ]
-  return rows
-
-
 def with_varied_fields(
   rows: list[dict], configs: dict[str, dict]
 ) -> tuple[list[dict], dict[str, list[str]]]:
@@ -184,25 +138,6 @@ def with_varied_fields(
     point = " ".join([method, *(f"{name}={x}" for name, x in fields.items())])
     labeled.append(row | {"method": method, "point": point} | fields)
   return labeled, varied
-
-
-def with_labels(
-  rows: list[dict], path: pathlib.Path, configs: dict[str, dict]
-) -> list[dict]:
-  """Returns rows whose methods and points are their runs' in labels.json.
-
-  Raises:
-    UsageError: the file cannot be read, or names a run that does not exist.
-  """
-  if not path.exists():
-    return rows
-  with file_errors(f"{path}: cannot be read"):
-    labels = json.loads(path.read_text(encoding="utf-8"))
-  check(isinstance(labels, dict), f'{path}: must be like {{"RUN": "label"}}')
-  for name in labels:
-    check_choice(f"{path}: run", name, configs)
-  labels = {run: {"method": x, "point": x} for run, x in labels.items()}
-  return [row | labels.get(row["run"], {}) for row in rows]
 
 
 def draw_by_field(
