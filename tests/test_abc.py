@@ -194,7 +194,7 @@ def interpolated(whole):
 
 
 def test_seed_that_did_not_interpolate_is_dropped(
-  interpolated, tmp_path, capsys
+  whole, interpolated, tmp_path, capsys
 ):
   config, run = interpolated
   em = {model.seed: model.em for model in runs.load(run, "best")}
@@ -210,6 +210,8 @@ def test_seed_that_did_not_interpolate_is_dropped(
   config.abc.min_exact_match = 1.0
   with refuses("--config.abc.min_exact_match=0."):
     calibrate.interpolating_models(config, run)
+  # That may be done: the workdir is still that of this config.
+  assert workdirs.is_of(config, whole[0])
 
 
 def test_seed_without_a_line_is_dropped_by_name(
