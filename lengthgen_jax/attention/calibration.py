@@ -32,7 +32,7 @@ from lengthgen_jax.attention.lines import (
   WHOLE,
   Lines,
   SiteLines,
-  cells_on_line,
+  cells_of_each,
 )
 from lengthgen_jax.coordinates import PAD, Array, Coordinates
 from lengthgen_jax.tasks.task import Task
@@ -239,9 +239,7 @@ def _measure(
   counted = used[:, None] & (jnp.asarray(keys.segment[0]) != PAD)
   if causal:
     counted &= keys.index <= rows.index[:, None]
-  # `cells_on_line` takes one line per head, so each candidate is one head.
-  lines_as_heads = Lines(*(jnp.asarray(x)[None, :, None] for x in lines))
-  cells = cells_on_line(lines_as_heads, rows, keys)[0, 0] & counted
+  cells = cells_of_each(lines, rows, keys) & counted
   on_line = cells.astype(jnp.float32).reshape(len(cells), -1)
   flat_values = values.reshape(*values.shape[:2], -1)
   total = jnp.einsum("nhx,cx->nhc", flat_values, on_line, precision="highest")

@@ -264,6 +264,17 @@ def cells_on_line(
   return _are_on_lines(lines, rows, expanded_keys, index_right)
 
 
+@jax.jit
+def cells_of_each(
+  lines: Lines, rows: Coordinates, keys: Coordinates
+) -> jax.Array:
+  """Returns whether each cell lies on each of C lines, [C, T, S], of a batch's
+  first example."""
+  # `cells_on_line` takes one line per head, so each line is one head.
+  lines_as_heads = Lines(*(jnp.asarray(x)[None, :, None] for x in lines))
+  return cells_on_line(lines_as_heads, rows, keys)[0, 0]
+
+
 def _keys_on_lines(
   lines: Lines, rows: Coordinates, keys: Coordinates
 ) -> tuple[jax.Array, jax.Array]:

@@ -12,11 +12,10 @@ sites, T inputs of the decoder, S source tokens, A = T + S tokens.
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from lengthgen_jax.attention.lines import ANY, WHOLE, Lines, SiteLines
-from lengthgen_jax.coordinates import PAD, Coordinates
+from lengthgen_jax.attention.lines import Lines, SiteLines, cells_of_each
+from lengthgen_jax.coordinates import Coordinates
 
 Scaffold = dict[str, SiteLines]  # the lines [N or 1, H, K] of one seed, by site
 
@@ -96,17 +95,20 @@ class Paths:
     self._lines = [line(scaffold, entry) for entry in self.entries]
     # By site and layer, the numbers of its lines, and their cells [L, T, S].
     self._numbers, self._cells = {}, {}
+    sites = np.array([site for site, *_ in self.entries])
+    layers = np.array([layer for _, layer, *_ in self.entries])
     for site, (rows, keys) in coordinates.items():
+      of_site = np.flatnonzero(sites == site)
+      cells = np.zeros((len(of_site), len(rows.index), len(keys.index)), bool)
+      if len(of_site):
+        fields = zip(*(self._lines[i] for i in of_site), strict=True)
+        cells[:] = cells_of_each(Lines(*map(np.stack, fields)), rows, keys)
+      if site == "self":
+        cells &= np.asarray(keys.index <= rows.index[:, None])
       for layer in range(depths.get(site, 0)):
-        numbers = [
-          i for i, e in enumerate(self.entries) if e[:2] == (site, layer)
-        ]
-        cells = np.zeros((len(numbers), len(rows.index), len(keys.index)), bool)
-        for number, of_line in zip(numbers, cells, strict=True):
-          of_line[:] = _cells(self._lines[number], rows, keys)
-        if site == "self":
-          cells &= keys.index <= rows.index[:, None]
-        self._numbers[site, layer], self._cells[site, layer] = numbers, cells
+        is_here = layers[of_site] == layer
+        self._numbers[site, layer] = of_site[is_here]
+        self._cells[site, layer] = cells[is_here]
 
   def _dependencies(
     self, is_open: np.ndarray
@@ -180,25 +182,6 @@ class Paths:
         savings.append((cost, len(group), tuple(sorted(group))))
     for cost, _, group in sorted(savings):
       yield cost, group
-
-
-def _cells(line: Lines, rows: Coordinates, keys: Coordinates) -> np.ndarray:
-  """Returns which cells [T, S] lie on one line, as lines.cells_on_line does,
-  whose many small operations would take seconds to compile."""
-  rows, keys = jax.tree.map(np.asarray, (rows, keys))
-  row_offsets, offsets = rows.left[0], (keys.left, keys.right)[line.anchor][0]
-  in_segment = (keys.segment[0] == line.segment)[None]
-  if line.segment == WHOLE:
-    on_first_axis = np.arange(rows.axes) == 0
-    row_offsets = rows.index[:, None] * on_first_axis
-    num_tokens = (keys.segment[0] != PAD).sum()
-    index = num_tokens - 1 - keys.index if line.anchor else keys.index
-    offsets, in_segment = index[:, None] * on_first_axis, True
-  wanted = row_offsets @ line.matrix.T + line.intercept
-  cells = in_segment & (offsets == wanted[:, None]).all(axis=-1)
-  has_line = (line.row_segment == ANY) | (rows.segment[0] == line.row_segment)
-  has_line &= rows.segment[0] != PAD
-  return cells & has_line[:, None] & (keys.segment[0] != PAD)
 
 
 def prune(

@@ -37,6 +37,15 @@ class ModelConfig(sections.Shape, kw_only=True):
   def head_dim(self) -> int:
     return self.emb_dim // self.num_heads
 
+  @property
+  def dense(self) -> dict[str, Any]:
+    """The arguments that all dense layers share."""
+    return {
+      "use_bias": self.dense_bias,
+      "dtype": self.dtype,
+      "precision": self.precision,
+    }
+
   def input_index(self, token: Array, phase: Array, segment: Array) -> Array:
     """Returns the index in `Transformer.token_memory` of inputs, elementwise.
 
@@ -68,31 +77,21 @@ class Attention(Recorded):
   all slots.
   """
 
-  features: int
-  num_heads: int
-  temperature: sections.Temperature = sections.Temperature()
-  normalizer: AttentionConfig = SOFTMAX
-  use_bias: bool = True
-  dtype: str = "float32"
-  precision: str = "highest"
+  config: ModelConfig
 
   def setup(self) -> None:
-    dense = partial(
-      nn.DenseGeneral,
-      dtype=self.dtype,
-      use_bias=self.use_bias,
-      precision=self.precision,
-    )
-    heads = (self.num_heads, self.features // self.num_heads)
+    config, initial = self.config, self.config.temperature.initial
+    dense = partial(nn.DenseGeneral, **config.dense)
+    heads = (config.num_heads, config.head_dim)
     self.query, self.key, self.value = dense(heads), dense(heads), dense(heads)
-    self.out = dense(self.features, axis=(1, 3))
-    kind = TEMPERATURES[self.temperature.kind]
-    shape = (self.num_heads,) if kind.per_head else ()
+    self.out = dense(config.emb_dim, axis=(1, 3))
+    kind = TEMPERATURES[config.temperature.kind]
+    shape = (config.num_heads,) if kind.per_head else ()
     self.tau_scale = self.tau_offset = None
     if kind.counts:
-      self.tau_scale = self.temperature.initial
+      self.tau_scale = initial
       if kind.learned:
-        init = nn.initializers.constant(self.temperature.initial)
+        init = nn.initializers.constant(initial)
         self.tau_scale = self.param("temperature", init, shape)
     if kind.offset:
       init = nn.initializers.ones
@@ -100,8 +99,8 @@ class Attention(Recorded):
     self.num_projections = kind.projections
     if kind.projections:
       self.temperature_projection = dense(
-        (kind.projections, self.num_heads),
-        dtype=jnp.promote_types(jnp.float32, self.dtype),
+        (kind.projections, config.num_heads),
+        dtype=jnp.promote_types(jnp.float32, config.dtype),
       )
 
   def key_value(
@@ -138,9 +137,10 @@ class Attention(Recorded):
     if self.num_projections:
       projection = self.temperature_projection(inputs_q)
       b = jnp.moveaxis(projection, -2, 0)  # [projections, B, T, H]
-    temperature = tau(self.temperature, n, self.tau_scale, b)
+    config = self.config
+    temperature = tau(config.temperature, n, self.tau_scale, b)
     context, acts = attend(
-      query, key, value, bias, temperature, self.precision, self.normalizer
+      query, key, value, bias, temperature, config.precision, config.attention
     )
     for name, x in acts.items():  # weights and scores
       self.record(name, x)
@@ -157,23 +157,15 @@ class Mlp(nn.Module):
   """Two dense layers with an activation between them (Vaswani et al. 2017,
   section 3.3)."""
 
-  hidden: int
-  activation: str = "relu"
-  use_bias: bool = True
-  dtype: str = "float32"
-  precision: str = "highest"
+  config: ModelConfig
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:  # [B, T, D]
-    activation = {"relu": nn.relu, "gelu": nn.gelu}[self.activation]
-    dense = partial(
-      nn.Dense,
-      dtype=self.dtype,
-      use_bias=self.use_bias,
-      precision=self.precision,
-    )
-    hidden = activation(dense(self.hidden, name="wi")(x))
-    return dense(x.shape[-1], name="wo")(hidden)
+    config = self.config
+    activation = {"relu": nn.relu, "gelu": nn.gelu}[config.activation]
+    dense = partial(nn.Dense, **config.dense)
+    hidden = activation(dense(config.mlp_dim, name="wi")(x))
+    return dense(config.emb_dim, name="wo")(hidden)
 
 
 class Block(Recorded):
@@ -185,24 +177,10 @@ class Block(Recorded):
 
   def setup(self) -> None:
     config = self.config
-    shared = {
-      "use_bias": config.dense_bias,
-      "dtype": config.dtype,
-      "precision": config.precision,
-    }
-    attention = partial(
-      Attention,
-      config.emb_dim,
-      config.num_heads,
-      config.temperature,
-      config.attention,
-      **shared,
-    )
-    self.self_attention = attention()
-    self.mlp = Mlp(config.mlp_dim, config.activation, **shared)
+    self.self_attention, self.mlp = Attention(config), Mlp(config)
     sublayers = ["self_attention", "mlp"]
     if self.cross:
-      self.cross_attention = attention()
+      self.cross_attention = Attention(config)
       sublayers.append("cross_attention")
     # Flax names them like pre_mlp_layer_norm.
     norms = lambda: {

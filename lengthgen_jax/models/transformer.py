@@ -90,14 +90,9 @@ class Transformer(layers.Recorded):
       self.decoder_norm = layers.normalization(config)
       if self.encoder:
         self.encoder_norm = layers.normalization(config)
-    output_head = partial(
-      nn.Dense,
-      config.vocab_size,
-      dtype=jnp.promote_types(jnp.float32, config.dtype),
-      use_bias=config.dense_bias,
-      precision=config.precision,
-    )
-    self.logits_dense = {name: output_head() for name in self.output_heads}
+    dense = partial(nn.Dense, config.vocab_size, **config.dense)
+    wide = jnp.promote_types(jnp.float32, config.dtype)
+    self.logits_dense = {name: dense(dtype=wide) for name in self.output_heads}
 
   def __call__(
     self,
