@@ -25,7 +25,7 @@ from lengthgen_jax.training import loop, mesh
 from lengthgen_jax.training.loop import TrainSpec
 
 SEEDS = np.arange(4, dtype=np.int32)
-STEPS = (3, 2)  # of each chunk
+CHUNKS, CHUNK = 2, 3  # of so many steps
 BATCH = 44  # examples of a step, of which each of two devices has 22
 
 
@@ -50,6 +50,7 @@ def models() -> dict:
     "model.dropout_rate": 0.1,
     "model.norm": "none",  # less to compile
     "train.batch_size": BATCH,
+    "train.chunk": CHUNK,
     "train.validation_samples": 30,  # which four devices do not divide
   }
   config = untrained.config(kind="decoder_only", fields=fields)
@@ -63,14 +64,12 @@ def models() -> dict:
     spec = dataclasses.replace(spec, mesh=device_mesh)
     sharded = device_mesh.shard_seeds(start)
     train = loop.over_seeds(loop.train_chunk, spec)
-    states, step = (sharded.params, sharded.opt_state), start.step
-    for count in STEPS:
-      rounds = np.full(4, count, np.int32), np.ones(4, np.int32)
-      args = *states, SEEDS, step, *rounds, scaffold
-      *states, metrics = train(args)
+    args = sharded, SEEDS, scaffold
+    for _ in range(CHUNKS):
+      states, metrics = train(args)
       losses.append(metrics.loss)
-      step = step + np.int32(count)
-    ends.append(states[0])
+      args = states, SEEDS, scaffold
+    ends.append(states.params)
   exported = jax.export.export(train, platforms=["cuda", "tpu"])(args)
   model = Model(experiment, {}, one(jax.tree.map(jnp.asarray, ends[0])))
   flat_mesh = device_mesh.for_one_seed()
@@ -78,7 +77,7 @@ def models() -> dict:
     "dtypes": sorted({str(x.dtype) for x in jax.tree.leaves(ends)}),
     "lowered": [*exported.platforms, exported.nr_devices],
     "params": max_difference(*ends),
-    "losses": max_difference(losses[: len(STEPS)], losses[len(STEPS) :]),
+    "losses": max_difference(losses[:CHUNKS], losses[CHUNKS:]),
     "compiled": compiled(spec),
     "tests": tests(model, dataclasses.replace(model, mesh=flat_mesh)),
   }
@@ -93,7 +92,7 @@ def tests(on_one: Model, on_all: Model) -> dict:
   hits = [model.matches(batch) for model in (on_one, on_all)]
   correct = hits[0][0] | (np.arange(13) % 2)[:, None]  # half of them count
   solved = batch._replace(weight=jnp.where(correct, 0.0, batch.weight))
-  args = experiment, "weights", on_one.params, {}, solved, False
+  args = experiment, "weights", on_one.params, {}, solved
   sums = [mean_attention._sums(model.mesh, *args) for model in (on_one, on_all)]
   return {
     "hits": max_difference(*hits),

@@ -82,8 +82,11 @@ def test_a_target_freezes_a_seed_alone_with_its_best_parameters(spec):
   learned, _ = chunk(spec, initial(spec), 150)
   assert learned.done.all() and (learned.best_em >= 0.95).all()
   is_learned = np.array([True, False, True, False])
-  args = is_learned, learning(learned), learning(initial(spec))
-  params, opt_state = loop.where_seeds(spec, *args)
+  args = learning(learned), learning(initial(spec))
+  pick = lambda mask, *values: np.stack(
+    [x if is_set else y for is_set, x, y in zip(mask, *values, strict=True)]
+  )
+  params, opt_state = jax.tree.map(partial(pick, is_learned), *args)
   start = initial(spec).replace(params=params, opt_state=opt_state)
   states, metrics = chunk(spec, start, 2)
   assert states.done.tolist() == is_learned.tolist()

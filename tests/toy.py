@@ -154,16 +154,12 @@ def train_config(**fields) -> Train:
 def chunk(spec, states, seeds, scaffold, rounds: int):
   """Returns the states [R, ...] and the metrics after some rounds of every seed
   that is not done."""
-  rounds = np.int32(rounds) * ~states.done
+  train = dataclasses.replace(spec.train, chunk=rounds * spec.steps_per_cycle)
   of_every_seed = lambda x: jnp.broadcast_to(x, (len(seeds), *x.shape[1:]))
-  params, opt_state, metrics = loop.over_seeds(loop.train_chunk, spec)(
-    (states.params, states.opt_state, np.array(seeds, np.int32), states.step)
-    + (rounds, np.int32(spec.experiment.num_widths) * ~states.done)
-    + (jax.tree.map(of_every_seed, scaffold),)
-  )
-  metrics = jax.device_get(metrics)
-  step = states.step + rounds * np.int32(spec.steps_per_cycle)
-  return loop.end_chunk(spec, states, step, params, opt_state, metrics), metrics
+  scaffold = jax.tree.map(of_every_seed, scaffold)
+  inputs = states, np.array(seeds, np.int32), scaffold
+  spec = dataclasses.replace(spec, train=train)
+  return jax.device_get(loop.over_seeds(loop.train_chunk, spec)(inputs))
 
 
 def train_spec(seed_axis: str = "loop") -> TrainSpec:

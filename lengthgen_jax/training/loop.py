@@ -5,7 +5,7 @@ A gradient step trains one or more output heads: a share is the examples of one
 of them, in parts, batches of one static size each. A cycle is the steps until
 every head has had its turn; a chunk is many cycles, and validation at their
 end. The functions up to `validate` are of one seed; `over_seeds` maps a chunk
-over all of them, and what becomes of each seed then is decided in Python.
+over all of them.
 Specs, heads and parts are static arguments; all others are traced.
 """
 
@@ -309,27 +309,21 @@ class Metrics(NamedTuple):
   # [heads], exact match, a fraction, on held-out examples of training lengths
   # at the end of the chunk
   em: Any
-  is_finite: Any  # whether all parameters are finite
-
-
-class ChunkInputs(NamedTuple):
-  """What a chunk of a seed starts from; of R seeds with a leading axis R."""
-
-  params: dict
-  opt_state: optax.OptState
-  seed: Any
-  step: Any  # the number of gradient steps so far
-  cycles: Any  # how many to train; 0 for a seed that is done
-  widths: Any  # how many to validate; 0 for a seed that is done
-  scaffold: dict
 
 
 def train_chunk(
-  spec: TrainSpec, inputs: ChunkInputs
-) -> tuple[dict, optax.OptState, Metrics]:
-  """Trains a seed for some cycles, and validates it."""
-  params, opt_state, seed, first_step, cycles, widths, scaffold = inputs
+  spec: TrainSpec, inputs: tuple[TrainState, jax.Array, dict]
+) -> tuple[TrainState, Metrics]:
+  """Trains a seed for a chunk, which is shorter at the end of training, and
+  validates it; a seed that is done stays as it is.
+
+  `inputs` are its state, the seed and its scaffold.
+  """
+  state, seed, scaffold = inputs
   experiment = spec.experiment
+  cycles_left = (spec.num_steps - state.step) // spec.steps_per_cycle
+  cycles = jnp.minimum(spec.chunk_cycles, cycles_left) * ~state.done
+  widths = experiment.num_widths * ~state.done  # that are validated
   # The heads that each step of a cycle trains.
   heads = [
     np.array([experiment.output_heads.index(share.head) for share in step_spec])
@@ -339,7 +333,7 @@ def train_chunk(
   def train_cycle(i: jax.Array, carry: tuple) -> tuple:
     params, opt_state, loss_sums = carry
     for k, step_spec in enumerate(experiment.step_specs):
-      step = first_step + i * spec.steps_per_cycle + k
+      step = state.step + i * spec.steps_per_cycle + k
       params, opt_state, losses = train_step(
         spec, step_spec, params, opt_state, seed, step, scaffold
       )
@@ -348,16 +342,57 @@ def train_chunk(
 
   zeros = jnp.zeros(len(experiment.output_heads))
   params, opt_state, loss_sums = jax.lax.fori_loop(
-    0, cycles, train_cycle, (params, opt_state, zeros)
+    0, cycles, train_cycle, (state.params, state.opt_state, zeros)
   )
-  step = first_step + cycles * spec.steps_per_cycle
-  leaves = [jnp.isfinite(x).all() for x in jax.tree.leaves(params)]
+  step = state.step + cycles * spec.steps_per_cycle
   metrics = Metrics(
     loss=loss_sums / (cycles * np.bincount(np.concatenate(heads))),
     em=validate(spec, params, seed, step, scaffold, widths),
-    is_finite=jnp.stack(leaves).all(),
   )
-  return params, opt_state, metrics
+  return end_chunk(spec, state, step, params, opt_state, metrics), metrics
+
+
+def end_chunk(
+  spec: TrainSpec,
+  state: TrainState,
+  step: jax.Array,
+  params: dict,
+  opt_state: optax.OptState,
+  metrics: Metrics,
+) -> TrainState:
+  """Returns a seed's state after a chunk that ends at `step`, from that before
+  it and its results.
+
+  If the loss or the parameters are not finite, the parameters and the
+  optimizer's state of before the chunk stay, and the seed is done. It is also
+  done if it has reached the target, or after its last step.
+  """
+  em = metrics.em[0]
+  # A chunk of no steps (train.steps=0) has NaN as its loss, and may be sound.
+  has_loss = jnp.isfinite(metrics.loss).all() | (step == state.step)
+  is_finite = [jnp.isfinite(x).all() for x in jax.tree.leaves(params)]
+  is_sound = state.done | (has_loss & jnp.stack(is_finite).all())
+  is_valid = is_sound & ~state.done
+  is_better = is_valid & (em > state.best_em)
+  reached = is_valid & (em >= spec.train.target_exact_match)
+
+  def choose(condition: jax.Array, on_true: Any, on_false: Any) -> Any:
+    return jax.tree.map(partial(jnp.where, condition), on_true, on_false)
+
+  params, opt_state = choose(
+    is_sound, (params, opt_state), (state.params, state.opt_state)
+  )
+  return state.replace(
+    step=step,
+    params=params,
+    opt_state=opt_state,
+    done=state.done | ~is_sound | reached | (step >= spec.num_steps),
+    diverged=state.diverged | ~is_sound,
+    stopped_at=jnp.where(~is_sound | reached, step, state.stopped_at),
+    best_em=jnp.where(is_better, em, state.best_em),
+    best_step=jnp.where(is_better, step, state.best_step),
+    best_params=choose(is_better, params, state.best_params),
+  )
 
 
 def validate(
@@ -413,24 +448,6 @@ def over_seeds(function: Callable[[TrainSpec, Any], Any], spec: TrainSpec):
   return jax.jit(spec.mesh.shard_map_seeds(of_seeds))
 
 
-def where(spec: TrainSpec, inputs: tuple[jax.Array, Any, Any]) -> Any:
-  """Returns one of two pytrees: the first where the condition holds."""
-  condition, on_true, on_false = inputs
-  return jax.tree.map(partial(jnp.where, condition), on_true, on_false)
-
-
-def where_seeds(
-  spec: TrainSpec, mask_R: np.ndarray, on_true: Any, on_false: Any
-) -> Any:
-  """Returns, of two pytrees [R, ...], each seed's part of the first where the
-  mask is set, else of the second."""
-  if mask_R.all():
-    return on_true
-  if not mask_R.any():
-    return on_false
-  return over_seeds(where, spec)((mask_R, on_true, on_false))
-
-
 def init_seeds(
   spec: TrainSpec,
   seeds: Sequence[int],
@@ -466,44 +483,6 @@ def read_numbers(mesh: Mesh, states: TrainState) -> TrainState:
   return jax.device_get(numbers).replace(**large)
 
 
-def end_chunk(
-  spec: TrainSpec,
-  states: TrainState,
-  step: np.ndarray,
-  params: dict,
-  opt_state: optax.OptState,
-  metrics: Metrics,
-) -> TrainState:
-  """Returns the states [R, ...] after a chunk that ends at `step` [R], from
-  those before it and its results.
-
-  If the loss or the parameters are not finite, the parameters and the
-  optimizer's state of before the chunk stay, and the seed is done. It is also
-  done if it has reached the target, or after its last step.
-  """
-  em = metrics.em[:, 0]
-  # A chunk of no steps (train.steps=0) has NaN as its loss, and may be sound.
-  has_loss = np.isfinite(metrics.loss).all(axis=1) | (step == states.step)
-  is_sound = states.done | (has_loss & metrics.is_finite)
-  is_valid = is_sound & ~states.done
-  is_better = is_valid & (em > states.best_em)
-  reached = is_valid & (em >= spec.train.target_exact_match)
-  params, opt_state = where_seeds(
-    spec, is_sound, (params, opt_state), (states.params, states.opt_state)
-  )
-  return states.replace(
-    step=step,
-    params=params,
-    opt_state=opt_state,
-    done=states.done | ~is_sound | reached | (step >= spec.num_steps),
-    diverged=states.diverged | ~is_sound,
-    stopped_at=np.where(~is_sound | reached, step, states.stopped_at),
-    best_em=np.where(is_better, em, states.best_em),
-    best_step=np.where(is_better, step, states.best_step),
-    best_params=where_seeds(spec, is_better, params, states.best_params),
-  )
-
-
 def report_ended(run: Run, before: TrainState, states: TrainState) -> None:
   """Reports the seeds that diverged or reached the target in a chunk."""
   for r in np.flatnonzero(states.done & ~before.done):
@@ -532,7 +511,7 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
   SIGTERM or SIGINT the states are saved and Interrupted is raised; a checkpoint
   of another run is a UsageError.
   """
-  spec, count = run.spec, len(run.seeds)
+  spec, seeds = run.spec, np.array(run.seeds, np.int32)
   with contextlib.ExitStack() as stack:
     checkpoints = stack.enter_context(
       contextlib.closing(run.open_checkpoints(writes=True))
@@ -554,26 +533,14 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
     stack.enter_context(contextlib.closing(log))
     signals = stack.enter_context(stop_signals())
     scaffold = jax.tree.map(
-      lambda x: jnp.broadcast_to(x, (count, *x.shape[1:])), run.scaffold
+      lambda x: jnp.broadcast_to(x, (len(seeds), *x.shape[1:])), run.scaffold
     )
     chunk_count = max(states.step) // (spec.chunk_cycles * spec.steps_per_cycle)
     while not states.done.all():
-      cycles_left = (spec.num_steps - states.step) // spec.steps_per_cycle
-      cycles = np.minimum(spec.chunk_cycles, cycles_left) * ~states.done
-      widths = ~states.done * np.int32(run.experiment.num_widths)
-      inputs = ChunkInputs(
-        states.params,
-        states.opt_state,
-        np.array(run.seeds, np.int32),
-        states.step,
-        cycles,
-        widths,
-        scaffold,
-      )
-      params, opt_state, metrics = over_seeds(train_chunk, spec)(inputs)
+      before, inputs = states, (states, seeds, scaffold)
+      states, metrics = over_seeds(train_chunk, spec)(inputs)
+      states = read_numbers(run.mesh, states)
       metrics = jax.device_get(run.mesh.gather(metrics))
-      before, step = states, states.step + cycles * spec.steps_per_cycle
-      states = end_chunk(spec, before, step, params, opt_state, metrics)
       log.write(states, metrics)
       report_ended(run, before, states)
       chunk_count += 1
