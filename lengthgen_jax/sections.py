@@ -385,7 +385,9 @@ class Finetune(Section):
   # the learning rate of a round / that of the round before
   rate_decay: Rate = 1.0
   # share of such inputs among the main task's examples in a batch
-  share: Fraction = 0.25
+  share: Annotated[
+    float, Range("must be above 0, at most 1", 0, 1, but=(0,))
+  ] = 0.25
 
 
 class Certify(Section):

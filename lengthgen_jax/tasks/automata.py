@@ -276,7 +276,8 @@ def broken(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
 def deep(task: "Dyck", key: jax.Array, size: Size) -> jax.Array:
   """Returns brackets whose depth rises to the bound and falls to zero in turn,
   from any of these phases on."""
-  phase = jax.random.randint(key, (), 0, 2 * task.bound)
+  phase_key, key = jax.random.split(key)
+  phase = jax.random.randint(phase_key, (), 0, 2 * task.bound)
   place = (phase + jnp.arange(size.max_length)) % (2 * task.bound)
   numbers = jax.random.uniform(key, place.shape) / 2
   return task.nested(jnp.where(place < task.bound, numbers, 1 - numbers))

@@ -316,8 +316,8 @@ class Dataset:
     """
     if self.size and not held_out:
       bucket_size = self.lengths.bucket_counts(self.size)[bucket]
-      if self.natural:  # the examples are split over the widths
-        bucket_size //= len(self.widths)
+      # The examples are split over the widths.
+      bucket_size = max(bucket_size // self.num_widths, 1)
       index_B = jax.random.randint(key, (count,), 0, bucket_size)
     else:
       index_B = jax.random.bits(key, (count,), jnp.uint32)

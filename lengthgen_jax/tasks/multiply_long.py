@@ -40,10 +40,12 @@ def equal(
 def nines(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
   """Returns all 9s times all 9s or, with probability 1/2, times a uniform
   number."""
+  key, coin = jax.random.split(key)
   place = jnp.arange(size.max_length)
   operands = jnp.where(place < size.lengths[:, None], 9, 0)
+  factor = equal(task, key, size)[1]
   return operands.at[1].set(
-    jnp.where(jax.random.bernoulli(key), operands[1], equal(task, key, size)[1])
+    jnp.where(jax.random.bernoulli(coin), operands[1], factor)
   )
 
 
@@ -57,9 +59,10 @@ def one(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
 def zeros(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
   """Returns operands whose digits, but for the first and the last one, are set
   to zero with probability 3/4."""
+  key, coins = jax.random.split(key)
   operands, last = equal(task, key, size), size.lengths[:, None] - 1
   place = jnp.arange(operands.shape[1])
-  is_random = jax.random.bernoulli(key, 0.25, operands.shape)
+  is_random = jax.random.bernoulli(coins, 0.25, operands.shape)
   return jnp.where(is_random | (place == 0) | (place == last), operands, 0)
 
 
