@@ -379,7 +379,7 @@ def with_tables(text: str, kept: Archive) -> str:
 
 def readme_table(table: dict, kept: Archive) -> pd.DataFrame:
   """Returns one of README's tables; its last column is the number of seeds that
-  are proved right."""
+  are proved right, "" where no proof was tried."""
   lines = []
   for task, method, run, *stage in table["rows"]:
     rows = kept[run].rows if run in kept else []
@@ -390,5 +390,7 @@ def readme_table(table: dict, kept: Archive) -> pd.DataFrame:
         f"{n:,}".replace(",", " "): texts.get(n, "–") for n in table["lengths"]
       }
       line = {table["title"]: task, "method": method, "seeds": cells[0].asked}
-      lines.append(line | numbers | {"∀": str(cells[0].proved or "")})
+      is_tried = not stage and records.of_metric(rows, "certified")
+      proved = str(cells[0].proved or 0) if is_tried else ""
+      lines.append(line | numbers | {"∀": proved})
   return pd.DataFrame(lines)
