@@ -25,6 +25,9 @@ class Coordinates(NamedTuple):
   Sequences have one axis; a grid has two, its rows j and digits k. The offset
   along an axis on which a segment does not extend is 0.
 
+  Rows of attention have the coordinates of the tokens that they must say, but
+  their own `index`.
+
   The last three fields are those of inputs alone, for position encodings. A
   prompt token has its own place. The inputs of the decoder, the start token and
   the previous outputs, have the offsets and the place of the output that is

@@ -283,14 +283,16 @@ def _keys_on_lines(
   is_whole = _expand_lines(lines.segment == WHOLE)
   from_left = _expand_lines(lines.anchor == LEFT)
   offset = _key_offsets(lines, rows)
-  # The index of the first key of each segment, and its size along each axis.
+  # Where the key would stand. `_are_on_lines` says whether it does; clipped
+  # indices only keep look-ups in range. First, the index of the first key of
+  # each segment [B, segments], and its size along each axis.
   segments = jnp.arange(MAX_SEGMENTS)[None, :, None]
   first = jnp.argmax(jnp.asarray(keys.segment)[:, None] == segments, axis=-1)
-  extent = jnp.asarray(keys.left) + jnp.asarray(keys.right) + 1
-  extent = jnp.take_along_axis(extent, first[..., None], axis=1)
+  sizes = jnp.asarray(keys.left) + jnp.asarray(keys.right) + 1
+  sizes = jnp.take_along_axis(sizes, first[..., None], axis=1)
   batch = jnp.arange(len(first))[None, :, None, None, None]
   segment = jnp.clip(_expand_lines(lines.segment), 0, MAX_SEGMENTS - 1)
-  size = extent[batch, segment]
+  size = sizes[batch, segment]
   left = jnp.where(from_left[..., None], offset, size - 1 - offset)
   in_segment = 0
   for axis in range(rows.axes):

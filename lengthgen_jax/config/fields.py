@@ -191,11 +191,12 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
   stages = [] if name.startswith("retrain.") else [config]
   if name not in CALIBRATED:
     stages.append(retrain_config(config, config.seeds, "bias.npz"))
-  needs = [_need(stage, name.removeprefix("retrain.")) for stage in stages]
+  field = name.removeprefix("retrain.")
+  needs = [_unmet_need(stage, field) for stage in stages]
   check(not all(needs), f"{nothing}: it is for {needs[0]}")
 
 
-def _need(config: ConfigDict, name: str) -> str:
+def _unmet_need(config: ConfigDict, name: str) -> str:
   """Returns what a field lacks to change anything, in words; "" for nothing."""
   need = NEEDS.get(name) or NEEDS.get(name.partition(".")[0])
   if not need:
@@ -205,6 +206,7 @@ def _need(config: ConfigDict, name: str) -> str:
   if relation == "with":
     return "" if wanted in value else need
   if relation != "has":
+    # A field may meet its own need, like finetune.rounds.
     holds = field == name or (str(value) == wanted) == (relation == "=")
     return "" if holds else need
   things = REGISTRIES[field]
