@@ -390,7 +390,7 @@ def readme_table(table: dict, kept: Archive) -> pd.DataFrame:
         f"{n:,}".replace(",", " "): texts.get(n, "–") for n in table["lengths"]
       }
       line = {table["title"]: task, "method": method, "seeds": cells[0].asked}
-      is_tried = not stage and records.of_metric(rows, "certified")
+      is_tried = any(row["metric"] == "certified" for row in rows) and not stage
       proved = str(cells[0].proved or 0) if is_tried else ""
       lines.append(line | numbers | {"∀": proved})
   return pd.DataFrame(lines)
