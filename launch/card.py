@@ -13,7 +13,7 @@ It runs these in turn, the most valuable first, until the minutes are over:
   bench        --mode=bench with a few configs
   tables       runs of launch/tables.py at the papers' sizes: sorting without a
                hint, with the successor hint and with a temperature; addition
-               with ABC, vanilla, and with ABS; sorting in ASEntmax's protocol
+               with ABC, vanilla, and with ABS
 
 Workdirs are in runs/card. Training that is cut off is saved, and the same
 command continues it. Rows of finished runs are archived in docs/results, as by
@@ -62,8 +62,6 @@ RUNS = (
   "addition-abc-paper",
   "addition-paper",
   "addition-window_cpi-paper",
-  "asentmax-sort-rope-paper",
-  "asentmax-sort-best-paper",
 )
 MAIN_JOB = "configs/quickstart.py"
 # The configs that --mode=bench times, by the names of its workdirs.
