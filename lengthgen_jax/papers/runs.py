@@ -78,7 +78,8 @@ def rows_of(table: str, size: str) -> list[Row]:
     options = further[0] if further else {}
     if size not in options.get("sizes", SIZES):
       continue
-    seeds = data.get("seeds", [0, 1, 2]) if size == "cpu" else [0]
+    seeds = options.get("seeds", data.get("seeds", [0, 1, 2]))
+    seeds = seeds if size == "cpu" else [0]
     fields, probes = options.get("set", {}), data.get("probes", {})
     run = _run(config, fields, size, seeds, probes)
     stages = [options.get("stage", "train")]
