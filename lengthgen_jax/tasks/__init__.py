@@ -138,4 +138,7 @@ HINTS = {
     {"copy": automata.Copy, "shifted": automata.ShiftedReverse},
     check_task,
   ),
+  "mqmtar": Registry(
+    "hint of mqmtar", {"queries": recall.QueriesHint}, check_task
+  ),
 }
