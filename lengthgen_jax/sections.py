@@ -526,8 +526,8 @@ class Config(Section):
   compile_cache: str = "~/.cache/lengthgen_jax"
   # auxiliary tasks with heads of their own. addition: no_carry, carry_only;
   # sort: successor, count, fill, predecessor, minimum; increment: carry;
-  # reverse: copy, shifted; mqmtar: queries. sort, copy, reverse: restricted,
-  # random restrictions of longer examples, with the main task's output layer
+  # reverse: copy, shifted. sort, copy, reverse: restricted, random restrictions
+  # of longer examples, with the main task's output layer
   hints: tuple[str, ...] = ()
   data: Data = Data()
   mixing: Mixing = Mixing()

@@ -333,9 +333,6 @@ ANSWERS = {
     str(item % 9 + 1) for item in items[::-1]
   ],
   "mqmtar": lambda items, prefix: recalled(items),
-  "mqmtar_queries": lambda items, prefix: list(
-    map(str, items[items.index(">") :])
-  ),
 }
 
 # Main tasks whose answers people read as a number, and whole, as a list; of the

@@ -138,7 +138,4 @@ HINTS = {
     {"copy": automata.Copy, "shifted": automata.ShiftedReverse},
     check_task,
   ),
-  "mqmtar": Registry(
-    "hint of mqmtar", {"queries": recall.QueriesHint}, check_task
-  ),
 }

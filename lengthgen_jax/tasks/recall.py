@@ -217,17 +217,3 @@ class Recall(ItemTask):
         f"{quoted(' '.join(query))} is not the key of one pair; {expected}",
       )
     return items, lengths
-
-
-class QueriesHint(Recall):
-  """Asks for the queries as they are.
-
-  `1 2 : 3 4 . > 1 2 > 1 2 > 1 2 > 1 2` -> `> 1 2 > 1 2 > 1 2 > 1 2`.
-  """
-
-  name = "mqmtar_queries"
-
-  def from_items(self, items: jax.Array, size: Size) -> Example:
-    (prompt,), length = items, size.lengths[0]
-    place = length - self.query_size + jnp.arange(self.query_size)
-    return self.make_example(prompt, length, prompt[place], self.query_size)
