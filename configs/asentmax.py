@@ -57,7 +57,9 @@ PAPER = {
   "model.dense_bias": False,
   "train.batch_size": 128,
   "train.warmup_steps": 20_000,
+  "train.optimizer": "adam",
   "train.learning_rate": 4e-4,
+  "train.adam_learning_rate": 0.0,
   "train.adam_b2": 0.99,
   "eval.lengths": (64, 128, 256, 512, 1024, 2048, 4096),
   "eval.samples": (1000,),
@@ -84,8 +86,6 @@ NAPE = ROPE | {"positions.kind": "nape"}
 BEST = {
   **sorting.SEGMENTS,
   **sorting.ENTMAX,
-  "train.steps": 16_000,
-  "train.learning_rate": 3e-3,
   "eval.lengths": (64, 128, 256, 512, 1024),
   "eval.samples": (1000, 300, 300, 300, 30),
 }
@@ -95,6 +95,8 @@ BEST_BY_TASK = {
     "positions.kind": "none",
     "sort.repeat_share": 0.6,
     "sort.repeat_values": "log_uniform",
+    "train.steps": 16_000,
+    "train.learning_rate": 3e-3,
   },
   # Short contexts teach to copy a value; weight decay leaves no bias at
   # distances that training does not have.
@@ -104,7 +106,6 @@ BEST_BY_TASK = {
     "data.short_share": 0.2,
     "data.buckets": (24, 64),
     "positions.kind": "t5",
-    "train.steps": 8000,
     "train.optimizer": "muon",
     "train.learning_rate": 0.02,
     "train.adam_learning_rate": 5e-3,
