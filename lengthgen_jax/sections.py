@@ -209,6 +209,9 @@ class Positions(Section):
   source_anchor: Literal["left", "right"] = "left"
   # rows of a learned table; randomized: how many positions to draw from
   table: Count = 512
+  # of t5: all distances from this one on share a bucket, so it should be one
+  # that training has
+  max_distance: Annotated[int, Range("must be at least 17", 17)] = 128
   # in training, places are shifted by a number drawn from 0 to random_start - 1
   # (abacus, coupling), so that a longer input's places have been seen
   random_start: Count = 100

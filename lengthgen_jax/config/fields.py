@@ -72,6 +72,7 @@ NEEDS = {
   "positions.source_anchor": "model.kind = encoder_decoder",
   "positions.cyclic_period": "positions.kind has by_index",
   "positions.table": "positions.kind has limited",
+  "positions.max_distance": "positions.kind = t5",
   "positions.random_start": "positions.kind has random_start",
   "attention.alpha": "attention.normalizer has has_alpha",
   "bias.file": "bias.kind = file",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from lengthgen_jax.attention.positions.encoding import PositionEncoding
 from lengthgen_jax.coordinates import Array
 
-T5_BUCKETS, T5_FARTHEST = 32, 128  # as in the paper
+T5_BUCKETS = 32  # as in the paper
 
 
 class Alibi(PositionEncoding):
@@ -42,10 +42,11 @@ class T5(PositionEncoding):
   """Learns a scalar for each head and each bucket of key index - row index.
 
   Raffel et al. 2020, section 2.1: half of the buckets are single distances, the
-  other half grow logarithmically up to T5_FARTHEST, from which on all distances
-  share one. Causal attention has buckets for the past alone, other attention
-  for both directions. As there, all layers share one table; unlike there,
-  cross-attention has one too, because it would know no position otherwise.
+  other half grow logarithmically up to config.max_distance, from which on all
+  distances share one. Causal attention has buckets for the past alone, other
+  attention for both directions. As there, all layers share one table; unlike
+  there, cross-attention has one too, because it would know no position
+  otherwise.
   """
 
   def setup(self) -> None:
@@ -54,11 +55,13 @@ class T5(PositionEncoding):
     )
 
   def bias(self, rows, keys, causal):
-    buckets = t5_bucket(keys.index - rows.index[:, None], causal)
+    buckets = t5_bucket(
+      keys.index - rows.index[:, None], self.config.max_distance, causal
+    )
     return jnp.moveaxis(self.table[buckets], -1, 0)[None]
 
 
-def t5_bucket(relative: Array, causal: bool) -> jax.Array:
+def t5_bucket(relative: Array, max_distance: int, causal: bool) -> jax.Array:
   """Returns the buckets of relative positions (the key's index - the row's
   index); if causal, all keys behind the row share that of 0."""
   if causal:
@@ -70,7 +73,7 @@ def t5_bucket(relative: Array, causal: bool) -> jax.Array:
     distance = jnp.abs(relative)
   num_exact = num_buckets // 2  # the buckets of single distances
   log_share = jnp.log(jnp.maximum(distance, 1) / num_exact) / jnp.log(
-    T5_FARTHEST / num_exact
+    max_distance / num_exact
   )
   far_bucket = num_exact + (log_share * (num_buckets - num_exact)).astype(
     jnp.int32
