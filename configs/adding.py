@@ -18,12 +18,7 @@ from lengthgen_jax.config import load_presets
 
 sorting = load_presets("sorting.py")
 
-HINTS = {
-  "none": (),
-  "no_carry": ("no_carry",),
-  "carry_only": ("carry_only",),
-  "both": ("no_carry", "carry_only"),
-}
+HINTS = ("none", "no_carry", "carry_only", "both")
 SHARED = {
   "model.num_decoder_layers": 4,
   "data.train_length": 16,

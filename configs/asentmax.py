@@ -92,7 +92,6 @@ BEST = {
 BEST_BY_TASK = {
   "sort": {
     "model.num_decoder_layers": 3,
-    "positions.kind": "none",
     "sort.repeat_share": 0.6,
     "sort.repeat_values": "log_uniform",
     "train.steps": 16_000,

@@ -19,7 +19,7 @@ from lengthgen_jax.config import load_presets
 arithmetic = load_presets("arithmetic.py")
 sorting = load_presets("sorting.py")
 
-HINTS = {"none": (), "carry": ("carry",)}
+HINTS = ("none", "carry")
 SHARED = {
   "data.train_length": 10,
   "data.short_longest": 4,

@@ -19,12 +19,7 @@ from lengthgen_jax.config import load_presets
 
 sorting = load_presets("sorting.py")
 
-HINTS = {
-  "none": (),
-  "copy": ("copy",),
-  "shifted": ("shifted",),
-  "restricted": ("restricted",),
-}
+HINTS = ("none", "copy", "shifted", "restricted")
 SHARED = {
   "data.train_length": 20,
   "positions.kind": "rope",

@@ -25,19 +25,18 @@ OPTION   tempered  attention scores times a·log(n+1), where n is the number of
   echo 5 3 9 3 | lengthgen --mode=predict --workdir=W
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from lengthgen_jax.config import default_config, parse_preset
 
-HINTS: dict[str, tuple[str, ...]] = {
+ONE = ("successor", "count", "fill", "predecessor", "minimum", "restricted")
+HINTS = ("none", *ONE, "all")
+# What stands for no single hint, in the other files too.
+NOT_ONE = {
   "none": (),
-  "successor": ("successor",),
-  "count": ("count",),
-  "fill": ("fill",),
-  "predecessor": ("predecessor",),
-  "minimum": ("minimum",),
   "all": ("successor", "count", "fill"),
-  "restricted": ("restricted",),
+  "both": ("no_carry", "carry_only"),
 }
 SEGMENTS = {"positions.segments": True}
 ENTMAX = {"attention.normalizer": "entmax"}
@@ -120,19 +119,20 @@ def hint_config(
   task: str,
   shared: dict[str, Any],
   preset: str,
-  hints: dict[str, tuple[str, ...]],
+  hints: Collection[str],
   options: dict[str, dict[str, Any]],
 ):
   """Returns the config, of a decoder-only model with task hints, of a preset
   HINT[,OPTION...].
 
-  `hints` has the auxiliary tasks that each name of HINT stands for, `options`
-  the fields that each option sets: where two set the same field, the later one
-  counts. The config's `method` is HINT and the options joined by `+`.
+  `hints` has the names of HINT, `options` the fields that each option sets:
+  where two set the same field, the later one counts. The config's `method` is
+  HINT and the options joined by `+`.
   """
   hint, _, chosen = parse_preset(preset, hints, (), options)
-  changes = DECODER_ONLY | shared | {"hints": hints[hint], "method": hint}
-  if "longer" in chosen and not hints[hint]:
+  tasks = NOT_ONE.get(hint, (hint,))
+  changes = DECODER_ONLY | shared | {"hints": tasks, "method": hint}
+  if "longer" in chosen and not tasks:
     raise ValueError(f"preset {preset!r}: longer is for a hint")
   for name in chosen:
     changes |= options[name]

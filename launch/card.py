@@ -127,8 +127,6 @@ def main(argv: list[str] | None = None) -> int:
       file=sys.stderr,
     )
     return 130
-  finally:
-    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def stop(*_: Any) -> None:

@@ -19,7 +19,7 @@ from lengthgen_jax.attention.normalizers import NORMALIZERS, AttentionConfig
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.config.fields import check_fields
-from lengthgen_jax.errors import UsageError, check, check_choice, user_errors
+from lengthgen_jax.errors import check, check_choice, user_errors
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.models.transformer import Transformer
@@ -105,11 +105,9 @@ def input_widths(
     if section.frontier and test_set in section.test_sets:
       lengths.append(("frontier", section.frontier))
     for field, length in lengths:
-      try:
+      with user_errors(f"eval.{field}"):
         for _, arguments in task.variants(test_set, section, length):
           yield experiment, experiment.test_width(length, arguments)
-      except UsageError as error:
-        raise UsageError(f"eval.{field}: {error}") from error
 
 
 def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:

@@ -148,12 +148,11 @@ def set_field(config: ConfigDict, name: str, value: Any, what: str) -> None:
       f" {', '.join(names) or 'no fields of its own'}",
     )
     section, field, path = field, field[part], f"{path}.{part}"
-  last = name.rpartition(".")[2]
-  kind = section.get_type(last)
+  kind = section.get_type(part)
   try:
     if isinstance(value, str) and kind in PARSERS:
       value = PARSERS[kind](value)
-    section[last] = _as_tuples(value)
+    section[part] = _as_tuples(value)
   except (TypeError, ValueError) as error:
     raise UsageError(
       f"{what}: cannot be {value!r}; its type is {kind.__name__}"

@@ -73,9 +73,7 @@ def greedy(
   first_token = jnp.take(logits, first, axis=1).argmax(-1).astype(jnp.int32)
   decoded = jnp.full((count, size), task.pad, jnp.int32)
 
-  def unfinished(carry: tuple) -> jax.Array:
-    column, _, _, _, done = carry
-    return (column < num_outputs) & ~jnp.all(done)
+  unfinished = partial(_unfinished, num_outputs)
 
   def decode_column(carry: tuple) -> tuple:
     """Writes the token that was predicted for a column, or PAD where the
@@ -206,16 +204,19 @@ def stream(
     decode_next = partial(decode_row, start, biases)
     return jax.lax.while_loop(in_block, decode_next, carry)
 
-  def unfinished(carry: tuple) -> jax.Array:
-    row, _, _, _, done = carry
-    return (row < num_outputs) & ~jnp.all(done)
-
+  unfinished = partial(_unfinished, num_outputs)
   decoded = jnp.full((count, size), experiment.task.pad, jnp.int32)
   cache = empty_cache(model.config, count, first + recent, memory)
   done = jnp.zeros((count,), bool)
   carry = (jnp.int32(0), batch.inputs[:, 0], cache, decoded, done)
   *_, decoded, _ = jax.lax.while_loop(unfinished, decode_block, carry)
   return decoded
+
+
+def _unfinished(num_outputs: jax.Array | int, carry: tuple) -> jax.Array:
+  """Returns whether a loop over outputs goes on."""
+  output, *_, done = carry
+  return (output < num_outputs) & ~jnp.all(done)
 
 
 def _memory_index(config: ModelConfig, batch: Batch) -> jax.Array:

@@ -11,9 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from lengthgen_jax import rng
-from lengthgen_jax.attention.calibration import (
-  MeanAttention,
-)
+from lengthgen_jax.attention.calibration import MeanAttention
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.transformer import blocks
@@ -72,7 +70,6 @@ def collect(
   section: ConfigDict,
   model: Model,
   sampled_conditions: Sequence[Condition],
-  num_samples: int,
 ) -> tuple[dict[str, list[MeanAttention]], list[float]]:
   """Collects the mean attention of a model under some conditions.
 
@@ -81,10 +78,10 @@ def collect(
 
   Args:
     section: config.calibration, which says what is collected (weights or
-      scores) and which rows count; its lengths and samples are not used.
+      scores), from how many samples of each condition, and which rows count;
+      its lengths are not used.
     model: a trained model.
     sampled_conditions: the conditions, at least one.
-    num_samples: how many samples are drawn under each condition.
 
   Returns:
     By attention site, the mean attention under each condition; and for each
@@ -92,7 +89,7 @@ def collect(
   experiment, task = model.experiment, model.experiment.task
   bound = dataset.widest([condition.width for condition in sampled_conditions])
   means: dict[str, list[MeanAttention]] = {x: [] for x in sites(experiment)}
-  percentages = []
+  percentages, num_samples = [], section.samples
   for condition in sampled_conditions:
     draw = partial(sample_batch, experiment, model.seed, condition, bound)
     batches = [

@@ -4,12 +4,16 @@ The caller adds the conditions of the rows (`records.Conditions`): the task, the
 method, the length and so on.
 """
 
-from collections.abc import Callable, Sequence
+import bisect
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import special
 
 from lengthgen_jax.evaluation.trained import EvalSpec, Model, scored
+
+# The exact match that counts as complete generalization (ABS paper, section 2).
+COMPLETE_EM = 0.99
 
 
 def test_rows(
@@ -90,23 +94,23 @@ def frontier(model: Model, spec: EvalSpec, rows: list[dict]) -> dict:
     and row["length"] <= spec.length
   }
 
-  def holds(length: int) -> bool:
+  def fails(length: int) -> bool:
     if length not in tried:
       tried[length] = _exact_counts(model, spec._replace(length=length))
-    return lower_bound(*tried[length]) >= COMPLETE_EM
+    return lower_bound(*tried[length]) < COMPLETE_EM
 
   lengths = [min(model.experiment.train_length, spec.length)]
   while lengths[-1] < spec.length:
     lengths.append(min(2 * lengths[-1], spec.length))
   # What is known costs nothing, and a failure keeps longer ones from a test.
-  longest = longest_before_failure(holds, sorted({*lengths, *tried}))
+  lengths = sorted({*lengths, *tried})
+  failure = next(filter(fails, lengths), spec.length + 1)
+  success = max((x for x in lengths if x < failure), default=0)
+  between = range(success + 1, failure)
+  longest = success + bisect.bisect_left(between, True, key=fails)
   row = value_row("frontier", longest, spec.samples)
   counts = [[length, *map(int, tried[length])] for length in sorted(tried)]
   return row | {"bound": spec.length, "tried": counts}
-
-
-# The exact match that counts as complete generalization (ABS paper, section 2).
-COMPLETE_EM = 0.99
 
 
 def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
@@ -119,34 +123,6 @@ def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
     if lower_bound(spec.samples - n + correct, spec.samples) < COMPLETE_EM:
       break
   return correct, n
-
-
-def longest_before_failure(
-  holds: Callable[[int], bool], lengths: Sequence[int]
-) -> int:
-  """Returns the greatest length at which a condition holds, of those below the
-  least one at which it fails; 0 if it fails at the shortest one, 1.
-
-  Lengths are tried until one fails, then the interval before it is bisected. A
-  failure at a length that is not tried is not seen.
-
-  Args:
-    holds: returns whether the condition holds at a length.
-    lengths: the lengths that are tried first, ascending.
-  """
-  success, failure = 0, lengths[-1] + 1
-  for length in lengths:
-    if not holds(length):
-      failure = length
-      break
-    success = length
-  while failure - success > 1:
-    middle = (success + failure) // 2
-    if holds(middle):
-      success = middle
-    else:
-      failure = middle
-  return success
 
 
 def _digits(tokens: list[int], end: int | None) -> list[int]:

@@ -84,7 +84,6 @@ def page(name: str, size: str, kept: Archive, results: pathlib.Path) -> str:
   shown = labeled_rows(rows, kept)
   cells = summary.cells(shown, shown=("entry", "test_set", "label", "model"))
   names = {row.run.name: row.run for row in rows}
-  done = {rows[entry].run.name for entry in cells.entry}
   hard = cells[cells.stress.eq(True) & (cells.length != summary.FRONTIER)]
   columns = {"label": "task", "model": "model", "test_set": "test set"}
   prefix, folder = name + "_paper" * (size == "paper"), results / "figures"
@@ -106,7 +105,7 @@ def page(name: str, size: str, kept: Archive, results: pathlib.Path) -> str:
     is_old=any(row["width"] == archive.NATURAL_IN_TESTS for row in shown),
     side_by_side=side_by_side(rows, kept, table),
     num_runs=len(names),
-    missing=[run for run in names if run not in done],
+    missing=[run for run in names if run not in kept],
     meanings=[
       f"`{begin}` {meaning}"
       for begin, meaning in DATA["hard"].items()

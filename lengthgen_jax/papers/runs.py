@@ -75,26 +75,37 @@ def rows_of(table: str, size: str) -> list[Row]:
   if size not in data.get("sizes", SIZES):
     return []
   for task, model, config, *further in data["rows"]:
-    options = further[0] if further else {}
-    if size not in options.get("sizes", SIZES):
+    options = {"sizes": SIZES, "seeds": [0, 1, 2]} | data | dict(*further)
+    if size not in options["sizes"]:
       continue
-    seeds = options.get("seeds", data.get("seeds", [0, 1, 2]))
-    seeds = seeds if size == "cpu" else [0]
-    fields, probes = options.get("set", {}), data.get("probes", {})
-    run = _run(config, fields, size, seeds, probes)
-    stages = [options.get("stage", "train")]
-    if run.mode == "abc" and "stage" not in options:
-      stages = data.get("stages", STAGES)
-    for stage in stages:
-      numbers = options.get(
-        {"interpolate": "vanilla", "finetune": ""}.get(stage, "published"), {}
-      )
-      if isinstance(numbers, list):
-        numbers = dict(zip(data["lengths"], numbers, strict=True))
-      published = {int(length): value for length, value in numbers.items()}
-      is_suffix = not model or model.startswith(",")
-      name = STAGES[stage] + model if is_suffix else model
-      rows.append(Row(task, name, stage, run, published))
+    seeds = options["seeds"] if size == "cpu" else [0]
+    varied, *values = options.get("vary", ["", None])
+    for value in values:
+      label, fields = model, options.get("set", {})
+      if varied:
+        label += f", {varied.rpartition('.')[2]}={value}"
+        fields = {varied: value} | fields
+      run = _run(config, fields, size, seeds, options.get("probes", {}))
+      rows += _rows_of_run(task, label, run, options)
+  return rows
+
+
+def _rows_of_run(
+  task: str, model: str, run: Run, options: dict[str, Any]
+) -> list[Row]:
+  """Returns a run's rows, one for each stage that is shown."""
+  stages, rows = [options.get("stage", "train")], []
+  if run.mode == "abc" and "stage" not in options:
+    stages = options.get("stages", STAGES)
+  for stage in stages:
+    name = STAGES[stage] + model if model[:1] in ("", ",") else model
+    numbers = options.get("vanilla" if stage == "interpolate" else "published")
+    if stage == "finetune" or not numbers:
+      numbers = {}
+    elif isinstance(numbers, list):
+      numbers = dict(zip(options["lengths"], numbers, strict=True))
+    published = {int(length): value for length, value in numbers.items()}
+    rows.append(Row(task, name, stage, run, published))
   return rows
 
 
@@ -106,7 +117,7 @@ def _run(config: str, fields: dict, size: str, seeds: Any, probes: dict) -> Run:
   prefix = DATA["prefixes"].get(pathlib.Path(file).stem)
   text = lambda x: ".".join(map(str, x)) if isinstance(x, list) else x
   overrides = [f"{field}={text(value)}" for field, value in fields.items()]
-  name = "-".join([*[prefix] * bool(prefix), *parts, *overrides])
+  name = "-".join(x for x in (prefix, *parts, *overrides) if x)
   tests, certify = {}, False
   for rule in DATA["tests"]:
     but = rule.get("but")

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax import hosts
 from lengthgen_jax.config import build, fields
-from lengthgen_jax.errors import UsageError, check
+from lengthgen_jax.errors import check, user_errors
 from lengthgen_jax.pipelines import (
   calibrate,
   evaluate,
@@ -54,11 +54,9 @@ def check_config(config: ConfigDict) -> None:
   calibrate.check_config(config, first_experiment)
   # The second stage has a bias, whose file `build` does not read.
   second_config = fields.retrain_config(config, config.seeds, "bias.npz")
-  try:
+  with user_errors("in the second stage, retrain.*"):
     build.build(second_config)
     finetune.check_config(second_config)
-  except UsageError as error:
-    raise UsageError(f"in the second stage, retrain.*: {error}") from error
   # Each head is retrained with the lines of the same head of the first stage.
   for name in ("kind", "num_heads"):
     first, second = config.model[name], second_config.model[name]
@@ -76,11 +74,9 @@ def check_config(config: ConfigDict) -> None:
     f" the same layer of the first stage; choose at least {first}, as many as"
     " there, or calibration.layers='last'",
   )
-  try:
+  with user_errors("abc.example"):
     _, lengths = first_experiment.task.parse(
       config.abc.example or first_experiment.task.usage
     )
-  except ValueError as error:
-    raise UsageError(f"abc.example: {error}") from error
   subject = f"abc.example: {max(lengths)} {first_experiment.task.own_unit}"
   first_experiment.width(lengths, subject)

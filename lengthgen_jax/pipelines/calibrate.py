@@ -130,9 +130,7 @@ def write_bias(
   candidates: dict[str, Lines] = {}
   selections_by_seed, best_scores, attention_by_seed = {}, [], {}
   for model in models:
-    attention, solved = mean_attention.collect(
-      section, model, conditions, section.samples
-    )
+    attention, solved = mean_attention.collect(section, model, conditions)
     runs.print_note(
       f"seed {model.seed}: collected {section.samples} samples at each of"
       f" {len(conditions)} conditions, solved {min(solved):.1f} to"

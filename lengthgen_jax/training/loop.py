@@ -266,7 +266,7 @@ def train_step(
     token_count, loss_sum, share_grads = functools.reduce(add, sums)
     losses.append(loss_sum / token_count)
     scale = share.weight / token_count.astype(loss_sum.dtype)
-    grads.append(jax.tree.map(partial(jnp.multiply, scale), share_grads))
+    grads.append(optax.tree.scale(scale, share_grads))
   params, opt_state = update(
     spec, step_spec, params, opt_state, functools.reduce(add, grads)
   )
@@ -376,10 +376,7 @@ def end_chunk(
   is_better = is_valid & (em > state.best_em)
   reached = is_valid & (em >= spec.train.target_exact_match)
 
-  def choose(condition: jax.Array, on_true: Any, on_false: Any) -> Any:
-    return jax.tree.map(partial(jnp.where, condition), on_true, on_false)
-
-  params, opt_state = choose(
+  params, opt_state = optax.tree.where(
     is_sound, (params, opt_state), (state.params, state.opt_state)
   )
   return state.replace(
@@ -391,7 +388,7 @@ def end_chunk(
     stopped_at=jnp.where(~is_sound | reached, step, state.stopped_at),
     best_em=jnp.where(is_better, em, state.best_em),
     best_step=jnp.where(is_better, step, state.best_step),
-    best_params=choose(is_better, params, state.best_params),
+    best_params=optax.tree.where(is_better, params, state.best_params),
   )
 
 
@@ -478,8 +475,8 @@ def read_numbers(mesh: Mesh, states: TrainState) -> TrainState:
   """Returns states whose fields but the parameters and the optimizer's state
   are numpy arrays, on every host."""
   names = "params", "opt_state", "best_params"
-  numbers = mesh.gather(states.replace(**dict.fromkeys(names)))
   large = {name: getattr(states, name) for name in names}
+  numbers = mesh.gather(states.replace(**dict.fromkeys(large)))
   return jax.device_get(numbers).replace(**large)
 
 

@@ -57,7 +57,7 @@ class Mesh:
     devices = self.jax_mesh.devices.reshape(-1)[: math.prod(shape)]
     return _from_devices(devices.reshape(shape))
 
-  # In compiled functions; `replicate` also outside of them.
+  # In compiled functions.
 
   def shard_map_seeds(self, function: Callable) -> Callable:
     """Returns a function of arrays [R, ...], stacked over R seeds, that every
@@ -116,7 +116,7 @@ class Mesh:
     is_split = lambda x: isinstance(x, jax.Array)
     return jax.tree.map(lambda x: gather(x) if is_split(x) else x, tree)
 
-  def _sharding(self, *spec: str | tuple[str, ...]) -> NamedSharding:
+  def _sharding(self, *spec: str) -> NamedSharding:
     """Returns the sharding of an array whose leading axes are split over these
     axes of the mesh; without arguments, that of one with copies everywhere."""
     assert self.jax_mesh is not None

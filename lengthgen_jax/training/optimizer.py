@@ -24,12 +24,12 @@ class Optimizer(NamedTuple):
   has_separate_adam_rate: bool = False
 
 
-def make_schedule(train: Train, peak: float | None = None) -> optax.Schedule:
+def make_schedule(train: Train, peak: float = 0.0) -> optax.Schedule:
   """Returns the learning rate as a function of the gradient step: a
-  linear warm-up to `peak`, by default train.learning_rate, then a constant rate
-  or a cosine decay to 0 at train.steps, or one step after the warm-up if that
-  is later."""
-  peak = train.learning_rate if peak is None else peak
+  linear warm-up to `peak`, or to train.learning_rate if it is 0, then a
+  constant rate or a cosine decay to 0 at train.steps, or one step after the
+  warm-up if that is later."""
+  peak = peak or train.learning_rate
   if train.schedule == "cosine":
     return optax.warmup_cosine_decay_schedule(
       init_value=0.0,
@@ -93,8 +93,6 @@ def muon(train: Train) -> optax.GradientTransformation:
   preconditioning train as well as the usual five without it, at 0.6 times their
   cost (measured on a CPU).
   """
-  # An adam_learning_rate of 0 stands for learning_rate.
-  adam_peak = train.adam_learning_rate or train.learning_rate
   return optax.contrib.muon(
     make_schedule(train),
     ns_steps=3,
@@ -104,7 +102,7 @@ def muon(train: Train) -> optax.GradientTransformation:
     adam_b1=train.adam_b1,
     adam_b2=train.adam_b2,
     adam_weight_decay=train.weight_decay,
-    adam_learning_rate=make_schedule(train, adam_peak),
+    adam_learning_rate=make_schedule(train, train.adam_learning_rate),
     muon_weight_dimension_numbers=muon_dimensions,
   )
 
