@@ -36,8 +36,8 @@ model.activation="relu" model.dtype="float32" model.precision="highest"
 model.kind="encoder_decoder"|"decoder_only" model.num_encoder_layers=
 model.num_decoder_layers= model.emb_dim= model.num_heads= model.mlp_dim=
 model.dropout_rate= positions.kind="none"|"sinusoidal"
-positions.segments=true|false positions.cyclic_period=
-positions.source_anchor= positions.table= positions.random_start=
+positions.segments=true|false positions.cyclic_period= positions.source_anchor=
+positions.table= positions.max_distance= positions.random_start=
 temperature.kind="none" temperature.initial= temperature.stretch=
 attention.normalizer="softmax" attention.alpha=
 bias.kind="file" bias.file="" bias.allow_leak=false
