@@ -1,5 +1,6 @@
 """The papers' tables: runs, archived rows, pages, and the command for them."""
 
+import copy
 import functools
 import json
 import re
@@ -308,6 +309,12 @@ def test_a_table_is_filled_archived_skipped_and_checked(
   assert "runs to make: 0" in output("tiny")
   with monkeypatch.context() as patch:
     patch.setitem(rule["set"], "train.steps", 601)
+    # A field that was not there yet had its default.
+    path, old = results / "rows" / f"{name}.jsonl", copy.deepcopy(header)
+    del old["config"]["train"]["steps"]
+    archive.write_run(path, rows, old)
+    assert "train.steps=1000, now 601" in output("tiny", "--plan")
+    archive.write_run(path, rows, header)
     assert "train.steps=600, now 601" in output("tiny", "--plan")
   # A stranger's check: not the same, or the same to the bit.
   path = results / "rows" / f"{name}.jsonl"

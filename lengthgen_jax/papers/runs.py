@@ -10,7 +10,7 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from lengthgen_jax import origin
-from lengthgen_jax.config import load_config
+from lengthgen_jax.config import default_config, load_config
 from lengthgen_jax.config.files import CHANGEABLE, set_field
 
 PATH = pathlib.Path(__file__).with_name("tables.toml")
@@ -144,16 +144,15 @@ def runs_of(table: str, size: str) -> dict[str, Run]:
 def config_changes(run: Run, saved: dict[str, Any]) -> str:
   """Returns in which fields that training depends on the run's config, by the
   present presets and tables, differs from a saved one, as text:
-  "train.steps=100, now 200; ...", or "". Fields that only one of the two has do
-  not count."""
+  "train.steps=100, now 200; ...", or "". A field that the saved one lacks had
+  its default; one that is gone does not count."""
+  flat = lambda x: flatten_dict(json.loads(x.to_json_best_effort()), sep=".")
   config = config_of(run)
-  values = flatten_dict(json.loads(config.to_json_best_effort()), sep=".")
+  old = flat(default_config(config.task)) | flatten_dict(saved, sep=".")
   return "; ".join(
-    f"{name}={value}, now {values[name]}"
-    for name, value in flatten_dict(saved, sep=".").items()
-    if name in values
-    and values[name] != value
-    and not name.startswith(NO_EFFECT)
+    f"{name}={old[name]}, now {value}"
+    for name, value in flat(config).items()
+    if not name.startswith(NO_EFFECT) and old.get(name, value) != value
   )
 
 
