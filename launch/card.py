@@ -79,9 +79,7 @@ TOLERANCE = 1e-4
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-  parser = Parser(
-    description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-  )
+  parser = Parser(__doc__)
   add = parser.add_argument
   add("--minutes", type=float, default=60.0, help="default 60")
   add("--parallel", type=int, default=1, metavar="N", help="runs at a time")

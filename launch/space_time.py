@@ -30,7 +30,7 @@ def grid(model, text: str) -> tuple[np.ndarray, int]:
 
 
 def main() -> None:
-  parser = Parser(description=__doc__.splitlines()[0])
+  parser = Parser(__doc__)
   parser.add_argument("--model", required=True)
   parser.add_argument("--out", type=pathlib.Path, required=True)
   parser.add_argument("inputs", nargs="+")

@@ -104,9 +104,7 @@ def main() -> None:
 def parse(words: list[str]) -> argparse.Namespace:
   """Returns the parsed flags, with everything checked but what each run checks
   itself: the fields and values of --grid, and --config."""
-  parser = Parser(
-    description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-  )
+  parser = Parser(__doc__)
   add, split = parser.add_argument, lambda text: text.split(",")
   add("--root", type=pathlib.Path, required=True)
   add("--config", action="append", required=True)

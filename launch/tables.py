@@ -10,18 +10,19 @@
 A name is that of a table or of a single run of this --size. Each run has a
 workdir below --root. A run that was interrupted resumes when the same command
 is given again. The rows of finished runs are archived in --results, one file
-for each run, and archived runs are not repeated unless their config has changed
-or their probes are missing. At the end, or at once with --pages, the result
+for each run, and archived runs are not repeated unless their config has
+changed, their probes are missing, or their training had other widths than
+their tests. At the end, or at once with --pages, the result
 pages are written from the archive, and with the default --results also
 README.md's tables.
 --size=paper is for an accelerator. With --parallel=N, N runs are made at the
 same time, and each writes to log.txt in its workdir.
 
 --check repeats archived runs, of a table all, one after the other, and compares
-their rows. Rows must be equal to the
-last bit if the machine and the versions of libraries are the same and
-lengthgen_jax/ and configs/ have not changed since the archived commit; else the
-exact match of each seed must lie among those of the archived seeds.
+their rows. Rows must be equal to the last bit if the machine and the versions
+of libraries are the same and lengthgen_jax/ and configs/ have not changed since
+the archived commit; else the exact match of each seed must lie among those of
+the archived seeds.
 """
 
 import argparse
@@ -53,9 +54,7 @@ ALWAYS, NEVER = 0.99, 0.01
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-  parser = Parser(
-    description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-  )
+  parser = Parser(__doc__)
   names = ", ".join(DATA["tables"])
   add = parser.add_argument
   add("tables", nargs="*", metavar="TABLE", help=names)

@@ -25,6 +25,10 @@ class Interrupted(Exception):
 class Parser(argparse.ArgumentParser):
   """An argument parser that reports a wrong command line in one line."""
 
+  def __init__(self, text: str | None):
+    formatter = argparse.RawTextHelpFormatter
+    super().__init__(description=text, formatter_class=formatter)
+
   def error(self, message: str) -> NoReturn:
     raise UsageError(message)
 

@@ -112,9 +112,9 @@ def test_alibi_is_minus_slope_times_distance():
       np.testing.assert_allclose(bias[0, head], -slope * distance)
 
 
-def t5_bucket(relative: int, causal: bool) -> int:
+def t5_bucket(relative: int, farthest: int, causal: bool) -> int:
   """As mesh-tensorflow has it: relative is key - row."""
-  buckets, farthest, first, n = 32, 128, 0, -relative
+  buckets, first, n = 32, 0, -relative
   if causal:
     n = max(n, 0)
   else:
@@ -129,16 +129,18 @@ def t5_bucket(relative: int, causal: bool) -> int:
   return first + min(large, buckets - 1)
 
 
+@pytest.mark.parametrize("farthest", (128, 17))
 @pytest.mark.parametrize("causal", (True, False))
-def test_t5_buckets_are_the_published_ones(causal):
+def test_t5_buckets_are_the_published_ones(causal, farthest):
   index = np.arange(300)
   at = places(tokens((0, 300)))
   table = np.arange(64, dtype=np.float32).reshape(32, 2)
-  bias = Hooks("t5").bias(at, at, causal, table=table)[0]
+  hooks = Hooks("t5", max_distance=farthest)
+  bias = hooks.bias(at, at, causal, table=table)[0]
   assert bias.shape == (2, 300, 300)
   for head in range(2):
     for row in (0, 140, 299):
-      buckets = [t5_bucket(int(j) - row, causal) for j in index]
+      buckets = [t5_bucket(int(j) - row, farthest, causal) for j in index]
       assert np.array_equal(bias[head, row] // 2, buckets)
     assert np.array_equal(bias[head] % 2, np.full((300, 300), head))
 

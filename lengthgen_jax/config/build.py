@@ -88,9 +88,9 @@ def build(config: ConfigDict) -> Experiment:
 def input_widths(
   config: ConfigDict, experiment: Experiment
 ) -> Iterator[tuple[Experiment, Width]]:
-  """Yields the greatest width of training of each task and those of all tests,
-  each with the experiment of that task alone; UsageError if there are not
-  enough positions for one."""
+  """Yields the greatest width of training of each task, with the experiment of
+  that task alone, and those of all tests; UsageError if there are not enough
+  positions for one."""
   random_start = POSITIONS[config.positions.kind].random_start
   start = config.positions.random_start - 1 if random_start else 0
   for data_set in experiment.data:  # the inputs of a hint may be longer

@@ -27,7 +27,8 @@ class ArchivedRun(NamedTuple):
   lengthgen_jax, of the libraries and of Python), `commit` (ends in -dirty if
   code was changed), `run` (its name), `command` (the arguments of `lengthgen`
   in its first command), `config` (all of it), `date` (the day on which it
-  ended) and `seconds` (how long it took; None if that was not measured).
+  ended), `seconds` (how long it took; None if that was not measured) and, in
+  old ones, `first_stage` (the run whose first stage it has).
   """
 
   header: dict[str, Any]

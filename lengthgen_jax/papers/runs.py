@@ -23,7 +23,7 @@ STAGES = {
   "retrain": "ABC",
   "finetune": "ABC, certified",
 }
-# Prefixes of config fields that have no effect on training.
+# Prefixes of config fields whose change asks for no new run.
 NO_EFFECT = (*CHANGEABLE, "checkpoint", "overrides")
 
 
