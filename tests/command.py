@@ -6,11 +6,9 @@ import contextlib
 import importlib
 import io
 import pathlib
-import signal
 import subprocess
 import sys
 
-import jax
 import pytest
 from absl import flags
 from tiny import get_config
@@ -18,52 +16,23 @@ from tiny import get_config
 from lengthgen_jax import main
 from lengthgen_jax.errors import UsageError
 
-# Background jobs of a shell ignore Ctrl-C, and so does what they start.
-# Commands of the tests must not, even if the tests are such a job.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
 REPOSITORY = pathlib.Path(__file__).parents[1]
 SCRIPT = pathlib.Path(sys.executable).with_name("lengthgen")
 TINY = "--config=tests/tiny.py"
 
 
-@contextlib.contextmanager
-def count_programs():
-  """Returns a context whose value is a list of the names of all programs that
-  JAX has compiled in it."""
-  names, is_open = [], [True]
-
-  def add(event: str, duration_secs: float, **metadata) -> None:
-    if is_open and event.endswith("backend_compile_duration"):
-      names.append(str(metadata.get("fun_name")))
-
-  jax.monitoring.register_event_duration_secs_listener(add)
-  try:
-    yield names
-  finally:
-    is_open.clear()  # JAX cannot unregister a listener
-
-
-def start(*arguments, env=None) -> subprocess.Popen:
-  """Starts `lengthgen ARGUMENTS` in the repository's root, with pipes for its
-  standard streams, and returns the process."""
-  return subprocess.Popen(
+def run(*arguments, env=None) -> subprocess.CompletedProcess:
+  """Runs `lengthgen ARGUMENTS` in the repository's root, in a process of its
+  own, with nothing on its standard input; returns it with its output as text.
+  """
+  return subprocess.run(
     [SCRIPT, *map(str, arguments)],
     cwd=REPOSITORY,
-    stdin=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
+    stdin=subprocess.DEVNULL,
+    capture_output=True,
+    encoding="utf-8",
     env=env,
-  )
-
-
-def run(*arguments, env=None) -> subprocess.CompletedProcess:
-  """Runs `lengthgen ARGUMENTS` in a process of its own, with nothing on its
-  standard input, and returns it with its output as text."""
-  process = start(*arguments, env=env)
-  out, err = process.communicate(timeout=900)
-  return subprocess.CompletedProcess(
-    process.args, process.returncode, out.decode(), err.decode()
+    timeout=900,
   )
 
 

@@ -193,9 +193,7 @@ def interpolated(whole):
   return config, runs.make_run(config, whole[0] / "interpolate")
 
 
-def test_seed_that_did_not_interpolate_is_dropped(
-  whole, interpolated, tmp_path, capsys
-):
+def test_seed_without_fit_is_dropped(whole, interpolated, tmp_path, capsys):
   config, run = interpolated
   em = {model.seed: model.em for model in runs.load(run, "best")}
   worse, better = sorted(em, key=em.get)
@@ -214,9 +212,7 @@ def test_seed_that_did_not_interpolate_is_dropped(
   assert workdirs.is_of(config, whole[0])
 
 
-def test_seed_without_a_line_is_dropped_by_name(
-  whole, interpolated, tmp_path, capsys, monkeypatch
-):
+def test_seed_without_line(whole, interpolated, tmp_path, capsys, monkeypatch):
   select_lines, calls = calibration.select_lines, []
 
   def select_lines_of_second_seed(*arguments):

@@ -15,14 +15,7 @@ from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.tasks import TASKS
 
 SITES = {"self": ("", "", "target", "start"), "cross": ("a", "b")}
-SPEC = scaffold.ScaffoldSpec(
-  task=TASKS["addition"](),
-  site_segments=SITES,
-  num_decoder_layers=2,
-  num_encoder_layers=0,
-  num_heads=2,
-  seeds=(0,),
-)
+SPEC = scaffold.ScaffoldSpec(TASKS["addition"](), SITES, 2, 0, 2, (0,))
 
 
 def lines_of(seeds, axes=1, layers=2, heads=2) -> dict:

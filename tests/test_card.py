@@ -20,9 +20,7 @@ def test_runs_exist_and_an_estimate_is_of_a_run_s_steps():
   assert steps == card.load_config("tests/tiny.py").train.steps and flops > 0
 
 
-def test_devices_that_compute_the_same_pass_and_others_do_not(
-  monkeypatch, capsys
-):
+def test_devices_pass_if_they_compute_the_same(monkeypatch, capsys):
   monkeypatch.setattr(card, "COMPARED", ("tests/tiny.py",))
   monkeypatch.chdir(REPOSITORY)
   assert card.main(["--numerics"]) == 0
@@ -45,9 +43,7 @@ def test_devices_that_compute_the_same_pass_and_others_do_not(
 
 
 @pytest.mark.parametrize(("margins", "code"), [((2, 2), 0), ((2, 2.1), 1)])
-def test_certificates_of_device_and_cpu_are_compared(
-  margins, code, tmp_path, monkeypatch, capfd
-):
+def test_certificates_are_compared(margins, code, tmp_path, monkeypatch, capfd):
   """Each is made anew."""
   monkeypatch.setattr(card.sys, "executable", "true")
   left = [*margins]

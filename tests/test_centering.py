@@ -32,9 +32,7 @@ def means(params):
     ("decoder_only", PLAIN | {"positions.kind": "coordinates"}, True),
   ],
 )
-def test_states_of_mean_zero_give_the_same_logits(
-  kind, fields, has_centered_embeddings
-):
+def test_logits_of_states_of_mean_zero(kind, fields, has_centered_embeddings):
   experiment = untrained.experiment("addition", kind, fields)
   params = untrained.params(experiment)
   assert centering.can_center(experiment.model.config)

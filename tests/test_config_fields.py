@@ -41,10 +41,6 @@ def test_a_field_that_changes_nothing_is_refused(name):
   fields.check_has_effect(after(config, something), name)
 
 
-def test_an_effect_in_the_second_stage_is_enough():
-  fields.check_has_effect(default_config(), "bias.allow_leak")
-
-
 def test_a_field_without_a_value_is_refused():
   config = default_config()
   config.train.steps = None  # ConfigDict takes it for every type

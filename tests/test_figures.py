@@ -96,18 +96,3 @@ def test_squares_of_methods_have_a_panel_for_each_width(drawn):
     "test set: equal, width natural",
     "test set: equal, width fixed",
   ]
-
-
-@pytest.mark.parametrize("num_methods", (8, 9))
-def test_more_methods_than_curves_can_tell_apart_are_squares(
-  num_methods, monkeypatch, tmp_path
-):
-  kinds = []
-  for kind in ("curves", "squares"):
-    draw = lambda rows, path, *_, kind=kind: kinds.append(kind) or path
-    monkeypatch.setattr(figures, kind, draw)
-  rows = [row(method=f"m{i}") for i in range(num_methods)]
-  rows += [x | {"metric": "edit"} for x in rows]
-  paths = figures.draw(rows, tmp_path, "a_")
-  assert paths[0] == tmp_path / "a_addition_em_by_length.png"
-  assert kinds == (["curves"] * 2 if num_methods == 8 else ["squares"])

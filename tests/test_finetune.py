@@ -91,9 +91,7 @@ def vanilla_run(folder, seeds, scaffold) -> loop.Run:
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_a_round_trains_its_seeds_with_their_lines_on_their_inputs(
-  number, tmp_path
-):
+def test_a_round_trains_its_seeds_on_their_inputs(number, tmp_path):
   inputs = {
     "7": {"failing": ["12+34"], "thin": ["1+1", "2+2", "3+30"]},
     "3": {"failing": ["5+6", "7+8"], "thin": ["9+9"]},

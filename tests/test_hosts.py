@@ -98,25 +98,3 @@ def test_the_first_process_alone_writes_and_talks(two):
   assert len(keys) == len(set(keys)) and max(keys)[0] > step
   assert len(list((folder / "tensorboard").iterdir())) == 2  # before and after
   assert "run:" not in logs[1].read_text()
-
-
-# What is refused in a line.
-
-
-MISTAKES = {
-  "--process=0": "--process are for --multihost",
-  "--multihost --process=0": "go together: name all three",
-  "--multihost --mode=predict": "--multihost is for --mode: train, abc",
-  "--multihost --coordinator=here:0 --processes=2 --process=0": (
-    "--coordinator=here:0: must be HOST:PORT"
-  ),
-  "--multihost --coordinator=here:99 --processes=2 --process=2": (
-    "--process=2: must be from 0 to 1"
-  ),
-}
-
-
-@pytest.mark.parametrize("flags", MISTAKES)
-def test_flags_that_cannot_be_are_a_line(flags):
-  done = command.inside(command.TINY, "--workdir=unused", *flags.split())
-  assert MISTAKES[flags] in command.refusal(done)

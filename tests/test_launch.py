@@ -98,9 +98,7 @@ if "bin/lengthgen" in text and len(creations) == 1: sys.exit(255)
 """
 
 
-def test_a_preempted_slice_is_created_again_and_the_run_goes_on(
-  launch, tmp_path
-):
+def test_a_preempted_slice_is_created_again(launch, tmp_path):
   words = ["--bucket=b/runs", *SCRIPTS["tpu_vm.sh"], tmp_path / "run"]
   _, calls = launch("tpu_vm.sh", *words, "--", *FLAGS, answer=PREEMPTED)
   steps = [
@@ -115,9 +113,7 @@ def test_a_preempted_slice_is_created_again_and_the_run_goes_on(
   assert arguments_of_lengthgen(first) == expected
 
 
-def test_results_of_a_gpu_machine_come_back_even_if_the_command_fails(
-  launch, tmp_path
-):
+def test_results_of_a_gpu_machine_come_back_after_failure(launch, tmp_path):
   answer = 'if "bin/lengthgen" in call[-1]: sys.exit(143)'
   (tmp_path / "run").mkdir()
   words = ["me@host", tmp_path / "run", "--", *FLAGS]

@@ -94,9 +94,7 @@ def test_as_many_seeds_as_divide_and_the_batch_over_the_rest():
     assert mesh.default_shape(devices, seeds, 128) == shape
 
 
-def test_a_mesh_that_does_not_fit_is_refused_before_anything_is_compiled(
-  tmp_path,
-):
+def test_a_mesh_that_does_not_fit_is_refused(tmp_path):
   for shape, words in {
     "(3, 1)": "3 does not divide the 2 seeds",
     "(1, 5)": "5 does not divide train.batch_size=32",

@@ -83,9 +83,7 @@ def test_muon_makes_the_updates_of_kernels_orthogonal(muon):
     assert np.median(singular_values) > 0.6, path
 
 
-def test_muon_leaves_other_parameters_to_nadam_at_its_own_rate(
-  muon, params, grads
-):
+def test_muon_leaves_other_parameters_to_nadam(muon, params, grads):
   train = train_config()
   nadam = optax.nadam(0.01, b1=train.adam_b1, b2=train.adam_b2)
   expected, _ = jax.jit(nadam.update)(grads, nadam.init(params), params)

@@ -1,10 +1,7 @@
 """A trained workdir, asked and loaded: an answer or an error for every line."""
 
 import re
-import signal
-import time
 
-import command
 import numpy as np
 import pytest
 import untrained
@@ -52,9 +49,7 @@ def test_answers_do_not_depend_on_the_lines_beside(trained, predicted):
   assert predicted.stdout.splitlines() == one_by_one
 
 
-def test_a_file_is_answered_like_standard_input(
-  trained, predicted, tmp_path, monkeypatch
-):
+def test_a_file_is_answered_too(trained, predicted, tmp_path, monkeypatch):
   """Also one that begins with a mark of its byte order; a tilde is the home
   folder."""
   monkeypatch.setenv("HOME", str(tmp_path))
@@ -74,22 +69,10 @@ def test_a_file_is_answered_like_standard_input(
   assert lengthgen_jax.load("~/run").predict("12+34") == answers[0]
 
 
-def test_ctrl_c_exits_silently(trained):
-  process = command.start(f"--workdir={trained}", "--mode=predict")
-  assert process.stderr.readline().startswith(b"answering with seed")
-  time.sleep(0.1)
-  process.send_signal(signal.SIGINT)
-  out, err = process.communicate(timeout=60)
-  assert process.returncode == 130
-  assert not out and not err
-
-
 # lengthgen_jax.load.
 
 
-def test_model_that_is_loaded_measures_as_the_command_did(
-  trained, trained_models
-):
+def test_loaded_model_measures_as_the_command_did(trained, trained_models):
   rows = records.read(trained / "results.jsonl")
   exact = {row["seed"]: row for row in rows if row["metric"] == "em"}
   assert set(exact) == {0, 1}

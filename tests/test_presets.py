@@ -73,9 +73,7 @@ def test_every_preset_of_asentmax_builds():
       assert built(asentmax, task, method, option)[0].train_length == 64
 
 
-def test_presets_of_the_package_are_found_from_any_folder(
-  tmp_path, monkeypatch
-):
+def test_presets_are_found_from_any_folder(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   expected = arithmetic.get_config("addition")
   for spec in ("arithmetic.py:addition", "configs/arithmetic.py:addition"):

@@ -111,9 +111,7 @@ def test_an_export_is_one_seed_of_the_workdir(exported, trained):
   assert loaded.predict(texts) == original.predict(texts)
 
 
-def test_the_data_sheet_says_how_it_was_made_and_what_it_measured(
-  exported, trained
-):
+def test_the_data_sheet_says_what_was_measured(exported, trained):
   sheet = lengthgen_jax.load(exported).data_sheet
   origin = json.loads((trained / "origin.json").read_text())
   assert origin["command"][0] == TINY
@@ -124,9 +122,7 @@ def test_the_data_sheet_says_how_it_was_made_and_what_it_measured(
   assert tests == [(x["n"], x["value"]) for x in exact]
 
 
-def test_the_proved_seed_with_the_largest_margin_is_chosen(
-  trained_models, capsys
-):
+def test_the_seed_with_the_largest_margin_is_chosen(trained_models, capsys):
   first, second = trained_models
   proof = lambda value, margin: {"outcome": value, "margin": margin}
   choose = lambda *args: export.choose(trained_models, *args)
@@ -171,9 +167,7 @@ def test_what_cannot_be_exported_is_refused(trained_models, trained, tmp_path):
 # --model in place of --workdir.
 
 
-def test_a_model_stands_in_place_of_a_trained_workdir(
-  exported, trained, no_figures, tmp_path
-):
+def test_a_model_replaces_a_workdir(exported, trained, no_figures, tmp_path):
   before = contents(exported.parent) | contents(files.FOLDER)
   flag = f"--model={exported}"
   line = {"text": "12+34\n", "folder": tmp_path}

@@ -74,9 +74,7 @@ def certified(successor, monkeypatch):
   return new_certificate
 
 
-def test_a_superfluous_line_is_closed_and_the_proof_is_the_small_one(
-  successor, certified, capsys
-):
+def test_a_superfluous_line_is_closed(successor, certified, capsys):
   model, entry = planted(successor.model)
   small, large = (proof(successor, x) for x in (successor.model, model))
   assert large["contexts"] > 5 * small["contexts"]
@@ -116,9 +114,7 @@ def wrong_inputs(model) -> list[str]:
   return [x for x, right in zip(texts, is_right, strict=True) if not right]
 
 
-def test_what_a_certificate_finds_needed_is_open_again(
-  successor, certified, monkeypatch, capsys
-):
+def test_what_is_needed_opens_again(successor, certified, monkeypatch, capsys):
   """With held-out examples that never carry, the lines of the carry are closed
   at first."""
   model, entry = planted(successor.model)

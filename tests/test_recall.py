@@ -47,9 +47,7 @@ def split(prompt: list[str]):
 
 @pytest.mark.parametrize("context", (7, 60))
 @pytest.mark.parametrize("test_set", TASK.test_sets)
-def test_prompts_have_distinct_pairs_and_their_values_are_the_answers(
-  test_set, context
-):
+def test_prompts_have_distinct_pairs_and_their_answers(test_set, context):
   # How often each pair is queried, by its index; where the first pair begins.
   query_counts, first_starts = collections.Counter(), set()
   num_pairs = max(context * 8 // 10 // TASK.pair_size, 1)

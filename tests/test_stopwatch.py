@@ -5,9 +5,7 @@ import pytest
 from lengthgen_jax import stopwatch
 
 
-def test_a_second_belongs_to_the_innermost_phase_also_of_one_that_fails(
-  monkeypatch,
-):
+def test_a_second_belongs_to_the_innermost_phase(monkeypatch):
   clock = [100.0]
   monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: clock[0])
   monkeypatch.setattr(stopwatch, "_seconds", {})

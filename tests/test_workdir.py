@@ -73,9 +73,7 @@ def test_pipeline_in_a_workdir_of_one_training_is_refused(tmp_path):
   assert not (tmp_path / "interpolate").exists()
 
 
-def test_evaluation_fields_may_differ_and_fewer_samples_replace_if_asked(
-  copied, no_figures
-):
+def test_fewer_samples_replace_if_asked(copied, no_figures):
   results = copied / "results.jsonl"
   before, config = records.read(results), (copied / "config.json").read_text()
   arguments = f"--workdir={copied}", "--mode=evaluate"
