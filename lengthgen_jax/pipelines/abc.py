@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from lengthgen_jax import hosts
 from lengthgen_jax.config import build, fields
-from lengthgen_jax.errors import check, user_errors
+from lengthgen_jax.errors import UsageError, check, user_errors
 from lengthgen_jax.pipelines import (
   calibrate,
   evaluate,
@@ -54,9 +54,11 @@ def check_config(config: ConfigDict) -> None:
   calibrate.check_config(config, first_experiment)
   # The second stage has a bias, whose file `build` does not read.
   second_config = fields.retrain_config(config, config.seeds, "bias.npz")
-  with user_errors("in the second stage, retrain.*"):
+  try:
     build.build(second_config)
     finetune.check_config(second_config)
+  except UsageError as error:  # any other one is a bug, and keeps its traceback
+    raise UsageError(f"in the second stage, retrain.*: {error}") from error
   # Each head is retrained with the lines of the same head of the first stage.
   for name in ("kind", "num_heads"):
     first, second = config.model[name], second_config.model[name]
