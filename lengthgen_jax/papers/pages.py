@@ -82,7 +82,7 @@ def page(name: str, size: str, kept: Archive, results: pathlib.Path) -> str:
   `results`/figures."""
   table, rows = DATA["tables"][name], runs.rows_of(name, size)
   shown = labeled_rows(rows, kept)
-  cells = summary.cells(shown, shown=("entry", "test_set", "label", "model"))
+  cells = cells_of(shown)
   names = {row.run.name: row.run for row in rows}
   hard = cells[cells.stress.eq(True) & (cells.length != summary.FRONTIER)]
   columns = {"label": "task", "model": "model", "test_set": "test set"}
@@ -101,9 +101,8 @@ def page(name: str, size: str, kept: Archive, results: pathlib.Path) -> str:
     size=size,
     table=table | {"about": " ".join(table["about"].split())},
     legend=tables.LEGEND,
-    main=main_table(rows, cells, table.get("source", "paper")),
+    main=main_table(rows, kept, table),
     is_old=any(row["width"] == archive.NATURAL_IN_TESTS for row in shown),
-    side_by_side=side_by_side(rows, kept, table),
     num_runs=len(names),
     missing=[run for run in names if run not in kept],
     meanings=[
@@ -137,58 +136,52 @@ def labeled_rows(rows: list[Row], kept: Archive) -> list[dict]:
   ]
 
 
-def main_table(
-  rows: list[Row], cells: pd.DataFrame, source: str
-) -> pd.DataFrame:
-  """Returns the main table: exact match by length, published (by `source`) and
-  ours, without the hard test sets (eval.stress)."""
-  names = {"entry": "entry", "test_set": "test set", "seeds_proved": "seeds"}
-  names |= {"samples": "n", "width": "width"}
-  part = tables.with_seeds(cells[~cells.stress.eq(True)])
-  ours = tables.wide(part, names, lambda cell: tables.cell_text(cell, ""))
-  lengths = {int(x) for x in ours if x.isdigit()}
-  lengths |= {n for row in rows for n in row.published}
-  done = {rows[entry].run.name for entry in cells.entry}
-  dashes, lines = dict.fromkeys(map(str, lengths), "–"), []
-  for entry, row in enumerate(rows):
-    line = {"task": row.task, "model": row.model}
-    if row.published:
-      numbers = {str(n): f"{x}" for n, x in row.published.items()}
-      lines.append(line | {"": source} | numbers)
-    measured = ours[ours.entry == str(entry)].to_dict("records")
-    lines += [dashes | x | line | {"": "**ours**"} for x in measured]
-    # Only models that a certificate finds wrong are finetuned.
-    if not measured and row.stage != "finetune":
-      status = "no rows" if row.run.name in done else "not run yet"
-      lines.append(dashes | line | {"": "ours", "seeds": status})
-  several = ["test set"] * (part.test_set.nunique() > 1)
-  columns = ["task", "model", *several, "", *map(str, sorted(lengths))]
-  columns += ["frontier", "seeds", "n", "width"]
-  return pd.DataFrame(lines).reindex(columns=columns).fillna("")
+def cells_of(labeled: list[dict]) -> pd.DataFrame:
+  """Returns the cells of `labeled_rows`, a curve for each table row and test
+  set."""
+  return summary.cells(labeled, shown=("entry", "test_set", "label", "model"))
 
 
-def side_by_side(rows: list[Row], kept: Archive, table: dict) -> pd.DataFrame:
-  """Returns a table of published numbers, of our rows, and of those of the same
-  task and model in the tables that `table` names as `beside`, at the lengths
-  that are published; empty if it names none."""
+def main_table(rows: list[Row], kept: Archive, table: dict) -> pd.DataFrame:
+  """Returns the main table: exact match by length, published and ours, without
+  the hard test sets (eval.stress); and at the same lengths our rows of the same
+  task and model in the tables that `table` names as `beside`, as "small"."""
+  ours = measured(rows, kept)
   beside = {  # by task, model and stage
     row[:3]: row
     for name in table.get("beside", ())
     for row in runs.rows_of(name, "cpu")
   }
-  lines = []
-  for row in rows if beside else ():
-    lengths = row.published or dict.fromkeys(table["lengths"])
+  small = measured([beside[row[:3]] for row in rows if beside], kept)
+  lengths = {int(x) for x in ours if x.isdigit()}
+  lengths |= {n for row in rows for n in row.published}
+  dashes, lines = dict.fromkeys(map(str, lengths), "–"), []
+  for entry, row in enumerate(rows):
     line = {"task": row.task, "model": row.model}
-    line["at"] = ", ".join(map(str, lengths))
-    line["paper"] = ", ".join(f"{x}" for x in row.published.values()) or "–"
-    for title, entry in (("its model", row), ("small", beside[row[:3]])):
-      found = kept.get(entry.run.name)
-      cells = summary.final(found.rows if found else [], entry.stage)
-      texts = short_texts(cells)
-      line[title] = ", ".join(texts.get(n, "–") for n in lengths)
-    lines.append(line)
-  return pd.DataFrame(lines)
+    if row.published:
+      numbers = {str(n): f"{x}" for n, x in row.published.items()}
+      lines.append(line | {"": table.get("source", "paper")} | numbers)
+    for title, curves in (("**ours**", ours), ("small", small)):
+      of_entry = curves[curves.entry == str(entry)].to_dict("records")
+      lines += [dashes | curve | line | {"": title} for curve in of_entry]
+    # Only models that a certificate finds wrong are finetuned.
+    if str(entry) not in set(ours.entry) and row.stage != "finetune":
+      status = "no rows" if row.run.name in kept else "not run yet"
+      lines.append(dashes | line | {"": "ours", "seeds": status})
+  several = ["test set"] * (ours["test set"].nunique() > 1)
+  columns = ["task", "model", *several, "", *map(str, sorted(lengths))]
+  columns += ["frontier", "seeds", "n", "width"]
+  return pd.DataFrame(lines).reindex(columns=columns).fillna("")
+
+
+def measured(rows: list[Row], kept: Archive) -> pd.DataFrame:
+  """Returns a frame of text with a row for each curve of the main table, with
+  the index of its table row as `entry`."""
+  names = {"entry": "entry", "test_set": "test set", "seeds_proved": "seeds"}
+  names |= {"samples": "n", "width": "width"}
+  cells = cells_of(labeled_rows(rows, kept))
+  part = tables.with_seeds(cells[~cells.stress.eq(True)])
+  return tables.wide(part, names, lambda cell: tables.cell_text(cell, ""))
 
 
 def certificates(shown: list[dict]) -> pd.DataFrame:
