@@ -14,6 +14,7 @@ import elementary_functions
 import numpy as np
 import pytest
 import untrained
+from plain_tables import same_tables
 
 from lengthgen_jax.pretrained import files
 from lengthgen_jax.proofs import checker
@@ -67,29 +68,36 @@ def renamed(task):
   return change
 
 
-def test_the_table_of_a_card_is_the_task():
-  """A task that the checker states must have its table; another one is proved
-  against that of the card."""
+def test_the_table_of_a_card_is_that_of_a_users_task():
+  """Those of the package are stated by the checker, which reads no other."""
   arrays, config, table = shipped("parity")
   verdict = lambda *model: checker.prove(*model)["verdict"]
-  assert verdict(arrays, config, None) == "refused"
-  for name, value in {"slack": 3, "marks": [11], "direction": 1}.items():
-    assert verdict(arrays, config, table | {name: value}) == "refused"
-  renamed_arrays, mine = dict(arrays), config | {"mine": {"alphabet": 2}}
-  renamed("mine")(renamed_arrays, mine)
-  report = checker.prove(renamed_arrays, mine, table)
+  assert verdict(arrays, config, None) == "proved"
+  arrays, config = dict(arrays), config | {"mine": {"alphabet": 2}}
+  renamed("mine")(arrays, config)
+  report = checker.prove(arrays, config, table)
   assert report["verdict"] == "proved"
   assert "against the transducer of the card" in report["text"]
+  assert verdict(arrays, config, None) == "refused"
+  for name, value in {"marks": [11], "direction": 1}.items():
+    assert verdict(arrays, config, table | {name: value}) != "proved"
   (machine,) = table["machines"]
-  for name, value in {"short": 1, "next": [[1, 0], [1, 0]]}.items():
+  changes = {"short": 1, "next": [[1, 0]] * 2, "accepting": [False] * 2}
+  for name, value in changes.items():
     changed = table | {"machines": [machine | {name: value}]}
-    assert verdict(arrays, config, changed) == "refused"
-    assert verdict(renamed_arrays, mine, changed) != "proved"
+    assert verdict(arrays, config, changed) != "proved"
   # The names of states mean nothing.
   third = {"next": [[0, 1], [1, 2], [2, 1]], "accepting": [True] * 3}
   third["outputs"] = [*machine["outputs"], machine["outputs"][0]]
   same = table | {"machines": [machine | third]}
   assert verdict(arrays, config, same) == "proved"
+
+
+def test_sums_have_room_for_their_carry():
+  arrays, config, table = shipped("successor")
+  config["arithmetic"]["slack"] = 0
+  report = checker.prove(arrays, config, table | {"slack": 0})
+  assert report["verdict"] == "refused" and "slack" in report["text"]
 
 
 def test_memory_does_not_grow_with_the_contexts(monkeypatch):
@@ -174,6 +182,7 @@ CROSS_VALUE = "params/decoder_0/cross_attention/value/kernel"
 copied_token = lambda x: x[[1, *range(1, len(x))]]
 FAILS = {
   "a token like another": edited(EMBEDDING, copied_token),
+  "another task": renamed("successor"),
   "an output that is always preferred": entry(f"{HEAD}/bias", 3, 99),
   "a line one column to the left": line(intercept=1),
   "a line to one column for all rows": line(matrix=0),
@@ -212,7 +221,6 @@ REFUSED = {
   ),
   "an unknown parameter": edited("params/x", lambda _: np.float32([1])),
   "a parameter that is no number": entry(WO, (0, 0), np.nan),
-  "another task": renamed("successor"),
   "a field in another section": setting(train={"bias.closed": -9.0}),
   "an unknown section": setting(experts={}),
   "hints": setting(hints=["carry"]),
@@ -373,17 +381,15 @@ def test_lines_to_the_short_operand_of_a_grid():
   and above the first layer of a single sequence the state of a row."""
   model = checker.Model(*shipped("multiply_long"))
 
-  def is_covered(anchor, slope, row=0, site="cross", layer=1):
+  def is_covered(anchor, slope, row=0):
     line = checker.Line(2, 1, anchor, [[slope, 0], [0, 0]], [row, 0], 0.0)
-    return checker.is_covered(model, site, layer, line)
+    return checker.is_covered(model, line)
 
   assert is_covered(RIGHT, 1)
   assert not is_covered(LEFT, -1)
   assert is_covered(LEFT, 0)
   assert not is_covered(LEFT, 0, row=1)
   assert not is_covered(RIGHT, 0)
-  assert is_covered(LEFT, 0, site="self", layer=0)
-  assert not is_covered(LEFT, 0, site="self")
 
 
 # The ordinary program.
@@ -396,8 +402,7 @@ def test_the_tasks_are_the_programs(name, kind):
   experiment = untrained.build(config)
   settings = json.loads(json.dumps(config.to_dict(), default=list))
   form = experiment.model.config.vocab_size, kind == "encoder_decoder"
-  task = checker.make_task(table_of(experiment.task), *form)
-  assert checker.is_stated(task, settings, *form)
+  assert same_tables(table_of(experiment.task), settings, *form)
 
 
 # Draws of the hunt that are accepted, the first with a source. Together they

@@ -20,7 +20,7 @@ import lengthgen_jax
 from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
-from lengthgen_jax.pipelines import evaluate, export, prune, runs, workdir
+from lengthgen_jax.pipelines import evaluate, export, prune, workdir
 from lengthgen_jax.proofs import checker, table
 from lengthgen_jax.proofs.search import Search
 from lengthgen_jax.results import records
@@ -48,8 +48,10 @@ def certify(stage: workdir.Stage, folder: pathlib.Path) -> dict[str, dict]:
     if not is_valid(result, config, model):
       result = new_certificate(config, model)
     pruned = prune.without_closed(config.prune, model, result)
-    asked = result["outcome"] == 1 and config.certify.second_opinion
-    if asked and "second_opinion" not in result:
+    # The table of a task that the checker does not state has to be tried.
+    is_stated = config.task in checker.STATED.split()
+    asked = config.certify.second_opinion or not is_stated
+    if asked and result["outcome"] == 1 and "second_opinion" not in result:
       result["second_opinion"] = second_opinion(config, pruned, result)
     certificates[seed] = result
     records.write_text(path, json.dumps(certificates, indent=1) + "\n")
@@ -73,6 +75,7 @@ def is_valid(previous: dict, config: ConfigDict, model: Model) -> bool:
   share = config.prune.margin_share if config.prune.enabled else None
   return (
     previous.get("checksum") == pruned.checksum
+    and previous["version"] == lengthgen_jax.__version__
     and previous["outcome"] is not None
     and previous.get(prune.RECORD, {}).get("margin_share") == share
     and (previous["complete"] or not config.certify.exhaustive)
@@ -96,7 +99,7 @@ def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
       break
     # Inputs that need a closed line are held-out examples from now on.
     wrong = [x for x in result["counterexamples"][:MAX_TEXTS] if x not in texts]
-    runs.print_note(
+    hosts.print_note(
       f"seed {model.seed}: without {len(closed)} lines it is wrong on"
       f" {wrong[0] if wrong else 'some input'}: lines that this needs are open"
       " again"
@@ -105,12 +108,12 @@ def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
     texts, keep_all = texts + wrong, not wrong
   num_lines = len(prune.entries(model))
   if closed:
-    runs.print_note(
+    hosts.print_note(
       f"seed {model.seed}: closed {len(closed)} of {num_lines} lines that"
       " nothing needs"
     )
   elif not margins[0] > 0:
-    runs.print_note(
+    hosts.print_note(
       f"seed {model.seed}: wrong with all lines, so that none is closed"
     )
   record = {
@@ -128,6 +131,8 @@ def exported(config: ConfigDict, model: Model) -> tuple[dict, dict, dict]:
   """Returns (arrays, config, table), the arguments of `checker.prove`."""
   reason = table.obstacle(model.experiment.task)
   check(not reason, reason)
+  advice = "choose bias.kind=window, or --mode=abc"
+  check(model.scaffold, f"attention does not follow lines: {advice}")
   card, arrays = export.exported_model(config, model)
   return arrays, card["config"], card["table"]
 

@@ -13,19 +13,12 @@ import functools
 import itertools
 from typing import Any
 
-import jax
 import numpy as np
 
-from lengthgen_jax.compilation import jit_unoptimized
-from lengthgen_jax.errors import check
-from lengthgen_jax.proofs import checker
 from lengthgen_jax.tasks.arithmetic import ArithmeticTask
-from lengthgen_jax.tasks.grid import GridTask
+from lengthgen_jax.tasks.grid import GridTask, row_machine
 from lengthgen_jax.tasks.numbers import NumberTask
-from lengthgen_jax.tasks.task import Size, Task
-
-LENGTHS = (1, 2, 5)  # of the examples that a table is compared with
-EXAMPLES = 30  # of each length
+from lengthgen_jax.tasks.task import Task
 
 
 def obstacle(task: Task) -> str:
@@ -43,15 +36,9 @@ def obstacle(task: Task) -> str:
   return ""
 
 
-def interleaved(task: Task) -> bool:
-  """Returns whether two operands are interleaved in one segment."""
-  return isinstance(task, ArithmeticTask) and task.interleaved
-
-
 @functools.cache
 def table(task: Task) -> dict[str, Any] | None:
-  """Returns the table of a task, compared with examples; None if an `obstacle`
-  is in its way."""
+  """Returns the table of a task; None if an `obstacle` is in its way."""
   if obstacle(task):
     return None
   has_marks = task.end is not None
@@ -76,19 +63,17 @@ def table(task: Task) -> dict[str, Any] | None:
     machine(task, symbols, digit)
     for digit in (digits if task.short_operand else (None,))
   ]
-  data |= {
-    "layout": "interleaved" if interleaved(task) else "sequence",
+  is_interleaved = isinstance(task, ArithmeticTask) and task.interleaved
+  return data | {
+    "layout": "interleaved" if is_interleaved else "sequence",
     "symbols": [list(symbol) for symbol in symbols],
     "machines": machines,
   }
-  for length in LENGTHS:
-    check_examples(task, data, length)
-  return data
 
 
 def grid_of(task: GridTask) -> dict[str, Any]:
   """Returns what only the table of a grid has, and its machines."""
-  tables = task.row_machine
+  tables = row_machine(task)
   start, next_states, cells, accepting = (x.tolist() for x in tables[1:])
   return {
     "layout": "grid",
@@ -115,76 +100,6 @@ def reachable(driver, start, next_states, cells, accepting) -> dict[str, Any]:
     "outputs": [cells[state] for state in states],
     "accepting": [accepting[state] for state in states],
   }
-
-
-def check_examples(task: Task, data: dict[str, Any], length: int) -> None:
-  """Checks that random examples of a length are laid out as the table says, and
-  have its outputs."""
-  rng, width = np.random.default_rng(length), task.natural_width(length)
-  layout = checker.make_task(data, 1 << 30, has_source=True)
-  last_column = width if layout.marks else length + layout.slack - 1
-  prompt, output = layout.sequence(last_column, 0)
-  zero, num_long = task.first_item, layout.num_long
-  bound = task.natural_width(max(LENGTHS))  # so that one program serves all
-  shape = EXAMPLES, task.operands, bound
-  items = np.full(shape, zero, np.int32)
-  items[..., :length] += rng.integers(task.base, size=(*shape[:2], length))
-  items[:, num_long:, 1:] = zero  # the short operand is one digit
-  lengths = np.full(task.operands, length, np.int32)
-  examples = _examples(task, items, lengths, np.int32(width), bound)
-  examples = jax.tree.map(lambda x: np.asarray(x).tolist(), examples)
-  for i, item in enumerate(items.tolist()):
-    values = values_of(data, layout, item, length + layout.slack)
-    parts = zip((prompt, output), examples[:2], strict=True)
-    for expected, tokens in parts:
-      ids, count, segment, left, right, _ = (x[i] for x in tokens)
-      rows = zip(segment, map(tuple, left), map(tuple, right), ids, strict=True)
-      stated = [
-        (*place_of(layout, token), values.get(token.id, token.id))
-        for token in expected
-      ]
-      check(
-        [*rows][:count] == stated and not np.any(examples.prefix_length),
-        f"{task.name}: an example of length {length} is not what its transducer"
-        " (states, step, anchor, slack, first_item) says",
-      )
-
-
-def place_of(layout, token) -> tuple[int, tuple, tuple]:
-  """Returns the segment of a checker's token in the program, and its offsets
-  from both ends."""
-  segment, left, right, _ = token
-  if not layout.is_interleaved:
-    return segment, left, right
-  if segment == layout.num_operands:
-    return 1, left, right
-  return 0, (2 * left[0] + segment,), (2 * right[0] + 1 - segment,)
-
-
-@jit_unoptimized(0, 4)
-def _examples(task, items, lengths, width, bound):
-  size = Size(lengths, width, bound)
-  return jax.vmap(lambda x: task.from_items(x, size))(items)
-
-
-def values_of(data, layout, items, num_columns) -> dict[tuple, int]:
-  """Returns {variable: token} of an example, given its items [operands, n]."""
-  values: dict[tuple, int] = {
-    ("in", k, p): token
-    for k, digits in enumerate(items)
-    for p, token in enumerate(digits)
-  }
-  short = items[-1][0] if layout.num_long < len(items) else None
-  (machine,) = (x for x in data["machines"] if x["short"] == short)
-  state = 0
-  for p in range(num_columns):
-    column = [
-      values.get(("in", k, p), layout.zeros[k]) for k in range(layout.num_long)
-    ]
-    symbol = data["symbols"].index(column)
-    values["out", p] = machine["outputs"][state][symbol]
-    state = machine["next"][state][symbol]
-  return values
 
 
 def machine(task, symbols, short) -> dict[str, Any]:
