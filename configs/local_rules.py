@@ -28,7 +28,6 @@ MUON = {
   "train.adam_learning_rate": 3e-3,
 }
 SHARED: dict[str, Any] = MUON | {
-  "data.train_length": 6,
   "model.num_encoder_layers": 0,
   "positions.kind": "coordinates",
   "train.batch_size": 64,

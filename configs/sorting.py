@@ -97,13 +97,13 @@ BEST = {
   "eval.samples": (1000, 1000, 1000, 1000, 1000, 300),
 }
 OPTIONS = {
+  "paper": PAPER | {"sort.repeat_share": 0.0},
   "tempered": TEMPERED,
   "repeats": {"sort.repeat_share": 0.6},
   "best": BEST,
   "segments": SEGMENTS,
   "entmax": ENTMAX,
   "longer": {"mixing.hint_length": 60},
-  "paper": PAPER | {"sort.repeat_share": 0.0},
 }
 
 

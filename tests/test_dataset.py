@@ -120,7 +120,7 @@ def test_an_example_has_an_address_whatever_the_batch_is():
 
 def test_an_address_names_seed_task_bucket_and_stream():
   first, other = (sorting_set(seed=n).examples(INDEX, 1) for n in (0, 1))
-  held_out = sorting_set().examples(INDEX, 1, 0, "held_out")
+  held_out = sorting_set().examples(INDEX, 1, 0, True)
   assert len(prompts(first)) > 0.9 * COUNT
   assert not prompts(first) & prompts(other)
   assert not prompts(first) & prompts(held_out)

@@ -11,6 +11,7 @@ import numpy as np
 import plain_tasks as plain
 import pytest
 from command import refuses
+from plain_tables import same_tables
 
 from lengthgen_jax.config import build, load_presets
 from lengthgen_jax.proofs import checker, table
@@ -32,7 +33,7 @@ def grids_of(task, texts, kind="encoder_decoder"):
   for one, width in zip(parsed, widths, strict=True):
     batch = dataset.parsed_batch(task, kind, [one], width, bound)
     ids = np.asarray(batch.target)[0][np.asarray(batch.weight)[0] > 0]
-    grids.append([task.row_text(row) for row in ids.reshape(width[::-1])])
+    grids.append([task.render(row) for row in ids.reshape(width[::-1])])
   return grids
 
 
@@ -58,13 +59,20 @@ def test_docstring_examples_are_what_the_task_answers(name):
     assert task.answer(ids).startswith(answer), text
 
 
-def test_the_scratchpad_is_all_rows_as_people_read_them():
-  task = TASKS["many_addends"]()
-  (rows,) = grids_of(task, ["17+5+98"])
+@pytest.mark.parametrize(
+  ("name", "text", "steps"),
+  [
+    ("many_addends", "17+5+98", ["17", "22", "120"]),
+    ("divide", "1234*2", ["1234", "176", "25"]),
+  ],
+)
+def test_the_scratchpad_is_all_rows_as_people_read_them(name, text, steps):
+  task = TASKS[name]()
+  (rows,) = grids_of(task, [text])
   ids = [int(cell) for row in rows for cell in row]
   lengths = len(rows[0]), len(rows)
-  assert task.render_with_lengths(ids, lengths, True) == "17 / 22 / 120"
-  assert task.render_with_lengths(ids, lengths) == "120"
+  assert task.render_with_lengths(ids, lengths, True) == " / ".join(steps)
+  assert task.render_with_lengths(ids, lengths) == steps[-1]
 
 
 @pytest.mark.parametrize(("rule", "kind"), zip((30, 110), KINDS, strict=True))
@@ -177,10 +185,10 @@ STATED = [
 
 
 @pytest.mark.parametrize("task", STATED, ids=lambda task: task.name)
-def test_the_checker_refuses_a_rule_with_one_entry_changed(task):
+def test_the_checkers_rules_are_the_programs_in_every_entry(task):
   data, form = table.table(task), (len(task.token_names), True)
   args = config_of(task), *form
-  assert checker.is_stated(checker.make_task(data, *form), *args)
+  assert same_tables(data, *args)
   outputs, rng = data["machines"][-1]["outputs"], np.random.default_rng(0)
   for _ in range(10):
     state, symbol = (int(rng.integers(n)) for n in np.shape(outputs))
@@ -188,9 +196,7 @@ def test_the_checker_refuses_a_rule_with_one_entry_changed(task):
       continue  # of no row that occurs
     old = outputs[state][symbol]
     outputs[state][symbol] = (old + 1) % len(task.cells)
-    refusal = "another transducer|cannot be the one"
-    with pytest.raises(ValueError, match=refusal):
-      checker.is_stated(checker.make_task(data, *form), *args)
+    assert not same_tables(data, *args)
     outputs[state][symbol] = old
 
 
@@ -220,8 +226,7 @@ def test_halving_is_by_two_whatever_a_card_says():
   task = TASKS["divide"](divisor=3)
   data, form = table.table(task), (len(task.token_names), True)
   config = {"task": "halving", "halving": {"divisor": 3}}
-  with pytest.raises(ValueError, match="another transducer"):
-    checker.is_stated(checker.make_task(data, *form), config, *form)
+  assert not same_tables(data, config, *form)
 
 
 def test_counterexamples_keep_their_rows():

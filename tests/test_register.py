@@ -24,6 +24,7 @@ from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.arithmetic import Addition, ArithmeticTask
 from lengthgen_jax.tasks.automata import Modular
 from lengthgen_jax.tasks.dataset import Part
+from lengthgen_jax.tasks.local_rules import LocalRule
 
 TEXT = (REPOSITORY / "docs" / "extending.md").read_text()
 FILES = dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", TEXT, re.S))
@@ -149,6 +150,7 @@ BAD_TASKS = {
   "'addition' exists already": Addition,
   "choose a name of letters": mine(Addition, name=""),
   "'stateless' has no states, step": mine(ArithmeticTask, name="stateless"),
+  "'ruleless' has no cells, ": mine(LocalRule, name="ruleless"),
   "operator '=': choose": mine(Addition, name="signless", operator="="),
   "has fields (items): decorate it": Undecorated,
   "whose config section 'modular' it shares": Extended,

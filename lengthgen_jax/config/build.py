@@ -25,7 +25,7 @@ from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.models.transformer import Transformer
 from lengthgen_jax.tasks import HINTS, TASKS, dataset
 from lengthgen_jax.tasks.dataset import RESTRICTED
-from lengthgen_jax.tasks.task import Task, Width, max_width
+from lengthgen_jax.tasks.task import Task, Width
 
 
 def build(config: ConfigDict) -> Experiment:
@@ -70,7 +70,7 @@ def build(config: ConfigDict) -> Experiment:
     ),
     train_length=config.data.train_length,
     fixed_width=(
-      max_width(main.widths[0]) if config.data.width == "fixed" else None
+      int(np.max(main.widths)) if config.data.width == "fixed" else None
     ),
   )
   list(input_widths(config, experiment))
@@ -113,22 +113,23 @@ def input_widths(
 def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
   """Returns the scaffold that config.bias describes: by attention site, lines
   or matrices with a leading axis of seeds, or of 1."""
-  model = experiment.model.config
+  depths, heads = experiment.model.depths, experiment.model.config.num_heads
   spec = scaffolds.ScaffoldSpec(
     experiment.task,
     experiment.site_segments,
-    model.num_decoder_layers,
-    model.num_encoder_layers,
-    model.num_heads,
+    depths,
+    heads,
     tuple(config.seeds),
   )
   scaffold = biases.BIASES[config.bias.kind](config.bias, spec)
-  sites = experiment.site_segments
-  for site in scaffold:
+  for site, bias in scaffold.items():
+    named = f"bias.kind={config.bias.kind!r}: {site}-attention"
+    check(site in depths, f"{named}: this model has {', '.join(depths)}")
+    (_, layers, bias_heads), depth = bias.shape, depths[site]
     check(
-      site in sites,
-      f"bias.kind={config.bias.kind!r}: lines of {site}-attention, and this"
-      f" model has {', '.join(sites)}",
+      layers in (1, depth) and bias_heads == heads,
+      f"{named} has {layers} layers and {bias_heads} heads; this run has"
+      f" {depth} (or 1) and {heads}",
     )
   if isinstance(lines := scaffold.get("self"), SiteLines):
     covers_output = np.isin(
@@ -275,7 +276,8 @@ def _lengths(section: ConfigDict, task: Task) -> dataset.Lengths:
     is_rising and buckets[0] >= shortest and buckets[-1] == longest,
     f"{named}: must rise from at least data.shortest={section.shortest} to"
     f" data.train_length={section.train_length}, and are"
-    f" {', '.join(map(str, buckets))} {task.own_unit}",
+    f" {', '.join(map(str, buckets))} {task.own_unit}; choose () or"
+    f" ({section.train_length},) for one",
   )
   return dataset.Lengths(
     shortest, short_longest, longest, section.short_share, buckets

@@ -4,13 +4,13 @@ segments and sampling."""
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.sections import NOT_NEGATIVE
+from lengthgen_jax.sections import INT32, NOT_NEGATIVE
 from lengthgen_jax.tasks.arithmetic_test_sets import TEST_SETS
 from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.task import (
@@ -47,7 +47,7 @@ class ArithmeticTask(NumberTask):
   # how many zeros `data.width=natural` puts before the longest operand
   slack: Annotated[int, NOT_NEGATIVE] = 2
 
-  section: ClassVar[str] = "arithmetic"
+  section = "arithmetic"
   test_sets = TEST_SETS
   transducer = True
 
@@ -109,27 +109,21 @@ class ArithmeticTask(NumberTask):
 
   def example(self, draw: Draw, size: Size) -> Example:
     digits = uniform_int(draw(self.operands * size.max_length), self.base)
-    lengths = size.lengths
-    if self.short_operand:
-      lengths = lengths.at[1].set(1)
-    inside = jnp.arange(size.max_length) < lengths[:, None]
+    inside = jnp.arange(size.max_length) < size.lengths[:, None]
     items = jnp.where(inside, digits.reshape(inside.shape), 0)
     return self.from_items(items, size)
 
-  def from_values(
-    self, values: jax.Array, draw: Draw, size: Size, limit: int
-  ) -> Example:
-    """Returns the example of integers [O] below `limit`; a short operand is
-    drawn instead."""
-    powers = [self.base**i for i in range(size.max_length)]
-    powers = [power for power in powers if power < limit]
-    digits = values[:, None] // jnp.array(powers, jnp.int32) % self.base
-    items = jnp.pad(digits, ((0, 0), (0, size.max_length - len(powers))))
+  def from_values(self, values: jax.Array, draw: Draw, size: Size) -> Example:
+    """Returns the example of integers [O]; a short operand is drawn instead."""
+    powers = [min(self.base**i, INT32) for i in range(size.max_length)]
+    items = values[:, None] // jnp.array(powers, jnp.int32) % self.base
     if self.short_operand:
-      items = items.at[1].set(0).at[1, 0].set(uniform_int(draw(1)[0], 10))
+      items = items.at[1, 0].set(uniform_int(draw(1)[0], 10))
     return self.from_items(items, size)
 
   def from_items(self, items: jax.Array, size: Size) -> Example:
+    if self.short_operand:  # is one digit
+      items = items.at[1, 1:].set(0)
     items = self.constrain(items)
     place = jnp.arange(size.max_length + 1)
     # The end token stands at place `width`; no digit of an answer does.

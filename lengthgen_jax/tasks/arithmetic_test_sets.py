@@ -82,10 +82,7 @@ def repeated(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:
   place = jnp.arange(size.max_length)
   number = jax.random.uniform(key, (task.operands, 1))
   digit = between(number, 1, task.base - 1)
-  lengths = size.lengths[:, None]
-  if task.short_operand:
-    lengths = lengths.at[1].set(1)
-  return jnp.where(place < lengths, digit, 0)
+  return jnp.where(place < size.lengths[:, None], digit, 0)
 
 
 def short(task: NumberTask, key: jax.Array, size: Size) -> jax.Array:

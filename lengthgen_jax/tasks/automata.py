@@ -7,7 +7,7 @@ import functools
 import itertools
 import string
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,6 @@ from lengthgen_jax.tasks.task import Draw, Example, Ids, Size, uniform_int
 
 MAX_TOKENS = 250  # a certificate has a byte for each token
 FROM_TWO = "must be at least 2 and at most 250"
-GROUPS = {"S3": 3, "S5": 5}  # how many things each group permutes
 
 
 class SequenceTask(ItemTask):
@@ -40,8 +39,8 @@ class SequenceTask(ItemTask):
   `step` and, unless it is 0, `initial_state`.
   """
 
-  first_item: ClassVar[int] = 0
-  anchor: ClassVar[str] = "left"
+  first_item = 0
+  anchor = "left"
 
   @property
   @abc.abstractmethod
@@ -108,8 +107,8 @@ class Copy(SequenceTask):
   # V, the number of different items
   alphabet: Annotated[int, Range(FROM_TWO, 2, MAX_TOKENS)] = 32
 
-  name: ClassVar[str] = "copy"
-  section: ClassVar[str] = "copying"
+  name = "copy"
+  section = "copying"
   test_sets = {"uniform": uniform, "all_equal": all_equal}
   states = (0,)
 
@@ -206,7 +205,7 @@ class Modular(StateTask):
 
   p: Annotated[int, Range(f"a modulus {FROM_TWO}", 2, MAX_TOKENS)] = 7
 
-  name: ClassVar[str] = "modular"
+  name = "modular"
   test_sets = {"uniform": uniform, "all_equal": all_equal, "lone": lone}
 
   @property
@@ -220,9 +219,9 @@ class Modular(StateTask):
 
 @functools.cache
 def group(name: str) -> tuple[list[tuple[int, ...]], np.ndarray]:
-  """Returns the permutations of a group, the identity first, and the table [n,
-  n] of their products: the index of s∘x, by those of s and x."""
-  elements = [*itertools.permutations(range(GROUPS[name]))]
+  """Returns the permutations of a group like "S5", the identity first, and the
+  table [n, n] of their products: the index of s∘x, by those of s and x."""
+  elements = [*itertools.permutations(range(int(name[1:])))]
   number = {element: i for i, element in enumerate(elements)}
   return elements, np.array(
     [[number[tuple(np.take(s, x))] for x in elements] for s in elements]
@@ -243,7 +242,7 @@ class Permutations(StateTask):
 
   group: Literal["S3", "S5"] = "S5"
 
-  name: ClassVar[str] = "permutations"
+  name = "permutations"
   test_sets = {"uniform": uniform, "all_equal": all_equal, "lone": lone}
 
   @functools.cached_property
@@ -305,7 +304,7 @@ class Dyck(StateTask):
   # another; in the others every prefix is nested correctly
   broken_share: Fraction = 0.3
 
-  name: ClassVar[str] = "dyck"
+  name = "dyck"
   test_sets = {
     "walks": walks,
     "broken": broken,

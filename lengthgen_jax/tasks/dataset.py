@@ -255,15 +255,16 @@ class Dataset:
     index_B: jax.Array,
     bucket: int,
     width_index: int | jax.Array = 0,
-    stream: str = "examples",
+    held_out: bool = False,
   ) -> Batch:
     """Returns the examples of these indices [B], uint32, or int32 in a finite
     set; an example depends on its index, not on its batch.
 
     Cycles of training take the widths in turn, by `width_index` modulo their
-    number; `stream` is "examples" in training, or "held_out".
+    number.
     """
     task, bound = self.task, self.bound(bucket)
+    stream = "held_out" if held_out else "examples"
     root_key = rng.stream(self.seed, f"{stream}/{self.name}/{bucket}")
     width = self._width(width_index)
 
@@ -274,13 +275,12 @@ class Dataset:
       numbers, draw = drawing(key)(num_lengths), drawing(key, num_lengths)
       if self.numbers == "permutation":
         assert isinstance(task, ArithmeticTask)
-        held_out = NUM_TRAIN, POPULATION
-        low, high = held_out if stream == "held_out" else (0, NUM_TRAIN)
-        value = low + (numbers * (high - low)).astype(jnp.int32)
+        low, high = (NUM_TRAIN, POPULATION) if held_out else (0, NUM_TRAIN)
+        value = low + uniform_int(numbers, high - low)
         # The numbers stand in for lengths, which `from_values` does not use.
         size = Size(numbers, width, bound)
         values = jnp.asarray(permutation(self.seed))[value]
-        return task.from_values(values, draw, size, POPULATION)
+        return task.from_values(values, draw, size)
       if self.natural:
         lengths = self.lengths.draw_natural(
           numbers, width - task.slack, task.long_operands
@@ -321,8 +321,7 @@ class Dataset:
       index_B = jax.random.randint(key, (count,), 0, bucket_size)
     else:
       index_B = jax.random.bits(key, (count,), jnp.uint32)
-    stream = "held_out" if held_out else "examples"
-    batch = self.examples(index_B, bucket, width_index, stream)
+    batch = self.examples(index_B, bucket, width_index, held_out)
     if seed is None or not self.counterexamples:
       return batch
     return self._with_counterexamples(batch, key, seed, width_index)

@@ -1,6 +1,7 @@
 """The base class of tasks whose output is a grid, row by row, and the machine
 that writes a row."""
 
+import abc
 import functools
 import itertools
 import math
@@ -65,10 +66,10 @@ class GridTask(Task):
     return (along_cells, (0,)) if self.operand_in else ((0,),)
 
   @property
+  @abc.abstractmethod
   def cells(self) -> Sequence[str]:
     """Returns the cells as people write them, by token id; the first is what
     stands outside of the grid."""
-    raise NotImplementedError
 
   @property
   def drivers(self) -> Sequence[int]:
@@ -80,23 +81,19 @@ class GridTask(Task):
     return 0
 
   # With any signature, so that a subclass may name the arguments.
+  @abc.abstractmethod
   def write(self, *arguments: Any, **keywords: Any) -> Any:
     """Returns (next state, cell that is written) for (state, driver, cell above
     that is read), before which there is the operand's cell if it is read; or
     None if no row above can go on like that."""
-    raise NotImplementedError
 
   def accepts(self, state: Any) -> bool:
     """Returns whether a row above may end in a state."""
     return True
 
-  @property
-  def row_machine(self) -> Machine:
-    return _machine(self)
-
+  @abc.abstractmethod
   def draw_items(self, draw: Draw, size: Size) -> jax.Array:
     """Returns the items of a training example; `draw` is as in `example`."""
-    raise NotImplementedError
 
   def example(self, draw: Draw, size: Size) -> Example:
     return self.from_items(self.draw_items(draw, size), size)
@@ -137,7 +134,7 @@ class GridTask(Task):
     """Returns the rows [J, K] that follow a row `above` [K], driven by
     `drivers` [J] token ids; cells from `num_cells` on are 0. `operand` [K] or
     [J, K] is what the machine reads in every row, if anything."""
-    machine, count = self.row_machine, len(self.cells)
+    machine, count = row_machine(self), len(self.cells)
     index = np.zeros(max(self.drivers) + 1, np.int32)
     index[list(self.drivers)] = range(len(self.drivers))
     tables = jnp.array([machine.next_states, machine.cells], jnp.int32)
@@ -206,7 +203,8 @@ def _write(task: GridTask, state: Hashable, driver: int, cells: tuple) -> tuple:
 
 
 @functools.cache
-def _machine(task: GridTask) -> Machine:
+def row_machine(task: GridTask) -> Machine:
+  """Returns the machine of a task's `first_state`, `write` and `accepts`."""
   count = len(task.cells)
   is_operand_read = task.operand_in in ("every", "own")
   symbols = [*itertools.product(range(count), repeat=1 + is_operand_read)]

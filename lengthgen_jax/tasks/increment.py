@@ -3,7 +3,6 @@ section 3.2)."""
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +55,7 @@ class Increment(SequenceTask):
   # of uniform length
   nines_share: Fraction = 0.3
 
-  name: ClassVar[str] = "increment"
+  name = "increment"
   unit = "digits"
   test_sets = {"uniform": uniform, "nines": nines, "repeated": repeated}
   of_digits = True

@@ -2,12 +2,13 @@
 above by a local rule: cellular automata, Turing machines, insertion sort,
 changes of base, division, sums of many numbers, and binary products."""
 
+import abc
 import dataclasses
 import functools
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +16,12 @@ import numpy as np
 
 from lengthgen_jax.errors import check, quoted
 from lengthgen_jax.sections import Range
-from lengthgen_jax.tasks.grid import GridTask
+from lengthgen_jax.tasks.grid import GridTask, row_machine
 from lengthgen_jax.tasks.numbers import number_text
 from lengthgen_jax.tasks.task import (
   Draw,
   Example,
   Ids,
-  OperandUse,
   Size,
   drawing,
   join,
@@ -55,10 +55,10 @@ class LocalRule(GridTask):
   test_sets = {"uniform": uniform}
   unit = "cells"
   anchor = "left"
-  separator: ClassVar[str] = ""
-  row_separator: ClassVar[str] = "/"  # between rows as people write them
+  separator = ""
+  row_separator = "/"  # between rows as people write them
   # Whether rows are numbers, which people write most significant digit first.
-  is_number: ClassVar[bool] = False
+  is_number = False
 
   # Tokens.
 
@@ -87,8 +87,7 @@ class LocalRule(GridTask):
 
   @property
   def drivers(self) -> Sequence[int]:
-    count = len(self.cells)
-    return (count,) if self.operand_in else range(count)
+    return (self.base,) if self.operand_in else range(self.base)
 
   @property
   def base(self) -> int:
@@ -126,11 +125,6 @@ class LocalRule(GridTask):
     output = self.grid_tokens(rows, m, n, self.target_segment)
     return Example(prompt, output)
 
-  def num_steps(self, cells: int) -> int:
-    """Returns how many steps follow a first row if people do not say it; -1 if
-    they must."""
-    return -1
-
   def training_widths(self, lengths):
     """Returns as many cells as rows for each length and, so that rows end
     anywhere, half and a quarter as many cells."""
@@ -151,15 +145,15 @@ class LocalRule(GridTask):
     if self.has_first_row:
       return self.separator.join([self.cells[0], self.cells[-1]]) + "*3"
     if self.operand_in:  # two rows of two cells
-      row = self.row_text([1, len(self.cells) - 1])
+      row = self.render([1, len(self.cells) - 1])
       return row + self.row_separator + row
     ids = [self.drivers[i % len(self.drivers)] for i in (4, 2, 8, 2)]
-    return self.row_text(ids)
+    return self.render(ids)
 
-  def num_cells(self, longest: int, rows: int) -> int:
-    """Returns how many cells rows have if people do not say it, by the longest
-    row that they type, and how many rows there are."""
-    return longest
+  def default_number(self, longest: int, rows: int) -> int:
+    """Returns the number behind `*` if people leave it out, by the longest row
+    that they type, and how many rows there are; -1 if they must not."""
+    return -1 if self.has_first_row else longest
 
   def parse(self, text: str) -> tuple[np.ndarray, list[int]]:
     expected = f"{self.name} takes a line like {self.usage}"
@@ -176,13 +170,10 @@ class LocalRule(GridTask):
       rows.append([ids[name] for name in names])
     row, longest = rows[0], max(map(len, rows))
     count = len(rows) if has_rows else longest
-    if self.has_first_row:
-      more, least = self.num_steps(longest), 0
-    else:
-      more, least = self.num_cells(longest, count), 1
+    more, least = self.default_number(longest, count), 1 - self.has_first_row
     if star:
-      is_number = number.strip().isdecimal() and len(number) < 10
-      more = int(number) if is_number else -1
+      is_count = number.strip().isdecimal() and len(number) < 10
+      more = int(number) if is_count else -1
     check(
       more >= least,
       f"{quoted(text)} has no number behind * of at least {least} and at most 9"
@@ -190,7 +181,7 @@ class LocalRule(GridTask):
     )
     lengths = [more, count]
     if self.has_first_row:
-      machine = self.row_machine
+      machine = row_machine(self)
       state = machine.start[0]
       for cell in (*row, *[0] * self.ahead):
         state = machine.next_states[0, state, cell]
@@ -209,28 +200,25 @@ class LocalRule(GridTask):
         cells[: len(given)] = given[: len(cells)]
     return items, lengths
 
-  refused: ClassVar[str] = "no such row occurs"
+  refused = "no such row occurs"
 
   def input_text(self, items: np.ndarray, lengths: Sequence[int]) -> str:
     n, m = lengths
     if self.has_first_row:
-      return f"{self.row_text(items[0][:n])}*{m - 1}"
+      return f"{self.render(items[0][:n])}*{m - 1}"
     if self.operand_in:
       rows = items[0][: n * m].reshape(m, n)
       rows = rows[:, ::-1] if self.is_number else rows
-      return self.row_separator.join(map(self.row_text, rows)) + f"*{n}"
-    return self.row_text(items[1][:m]) + f"*{n}" * (n != m)
+      return self.row_separator.join(map(self.render, rows)) + f"*{n}"
+    return self.render(items[1][:m]) + f"*{n}" * (n != m)
 
-  def row_text(self, ids: Ids) -> str:
+  def render(self, ids: Ids) -> str:
     for token in ids:
       check(
         token < len(self.cells),
         f"the model wrote token {token}, which is no cell",
       )
     return self.separator.join(self.symbols(ids))
-
-  def render(self, ids: Ids) -> str:
-    return self.row_text(ids)
 
   def render_with_lengths(self, ids, lengths, scratchpad=False):
     """Returns the answer; with `scratchpad` all rows but the last before it."""
@@ -246,7 +234,7 @@ class LocalRule(GridTask):
 
   def read(self, row: Ids) -> str:
     """Returns a row as people read it."""
-    text = self.row_text(row)
+    text = self.render(row)
     return number_text(text) if self.is_number else text
 
 
@@ -254,12 +242,12 @@ class CellularAutomaton(LocalRule):
   """The base class of rules by which a cell follows from the one above it and
   the two beside that one; a subclass has `cells` and `next_cell`."""
 
-  operand_in: ClassVar[OperandUse] = "first"
-  ahead: ClassVar[int] = 1
+  operand_in = "first"
+  ahead = 1
 
+  @abc.abstractmethod
   def next_cell(self, left: int, middle: int, right: int) -> int:
     """Returns the cell below three cells; outside of the grid they are 0."""
-    raise NotImplementedError
 
   def first_state(self, driver) -> Any:
     return 0, 0  # the cells at the left of the one that is read
@@ -279,7 +267,7 @@ class Automaton(CellularAutomaton):
 
   rule: Annotated[int, Range("must be from 0 to 255", 0, 255)] = 110
 
-  name: ClassVar[str] = "automaton"
+  name = "automaton"
   cells = "01"
 
   def next_cell(self, left, middle, right):
@@ -301,9 +289,9 @@ class Turing(CellularAutomaton):
 
   machine: str = "1RB1LB_1LA0LC_1RZ1LD_1RD0RA"  # the busy beaver of 4 states
 
-  name: ClassVar[str] = "turing"
-  separator: ClassVar[str] = " "
-  refused: ClassVar[str] = "a tape has one head at most"
+  name = "turing"
+  separator = " "
+  refused = "a tape has one head at most"
 
   def __post_init__(self):
     super().__post_init__()
@@ -371,7 +359,7 @@ class Turing(CellularAutomaton):
     return jnp.stack([row, jnp.full_like(row, self.drivers[0])])
 
   def answer(self, rows):
-    text = self.row_text(rows[-1])
+    text = self.render(rows[-1])
     heads = [x for x in text.split() if len(x) > 1]
     if not heads:
       return f"{text} (the head has left the tape)"
@@ -392,8 +380,8 @@ class InsertionSort(LocalRule):
 
   alphabet: Annotated[int, Range("must be from 2 to 250", 2, 250)] = 32
 
-  name: ClassVar[str] = "insertion_sort"
-  separator: ClassVar[str] = " "
+  name = "insertion_sort"
+  separator = " "
 
   @functools.cached_property
   def cells(self) -> tuple[str, ...]:
@@ -440,8 +428,8 @@ class Base(LocalRule):
   source: Annotated[int, Range("must be from 2 to 10", 2, 10)] = 2
   target: Annotated[int, Range("must be from 2 to 10", 2, 10)] = 10
 
-  name: ClassVar[str] = "base"
-  is_number: ClassVar[bool] = True
+  name = "base"
+  is_number = True
 
   def __post_init__(self):
     super().__post_init__()
@@ -482,11 +470,11 @@ class ManyAddends(LocalRule):
   `17+5+98` -> `120`; `17+5+98*2` -> `20`.
   """
 
-  name: ClassVar[str] = "many_addends"
+  name = "many_addends"
   cells = "0123456789"
-  operand_in: ClassVar[OperandUse] = "own"
-  row_separator: ClassVar[str] = "+"
-  is_number: ClassVar[bool] = True
+  operand_in = "own"
+  row_separator = "+"
+  is_number = True
 
   def write(self, state, driver, digit, above):
     # The state is the carry.
@@ -496,7 +484,7 @@ class ManyAddends(LocalRule):
     rows = [operand] if above is None else [above, operand]
     return [sum(rows, []), [driver] * len(rows)]
 
-  def num_cells(self, longest, rows):
+  def default_number(self, longest, rows):
     return longest + len(str(rows - 1))  # for the carries
 
 
@@ -511,12 +499,12 @@ class OuterProduct(ManyAddends):
   `11x101` -> `1111`; `11/00/11` -> `1111`.
   """
 
-  name: ClassVar[str] = "outer_product"
-  section: ClassVar[str] = "outer_product"
+  name = "outer_product"
+  section = "outer_product"
   cells = "01"
-  row_separator: ClassVar[str] = "/"
+  row_separator = "/"
   usage = "11x101"
-  ahead: ClassVar[int] = 1
+  ahead = 1
 
   def draw_items(self, draw, size):
     max_n, max_m = np.broadcast_to(size.bound, 2)
@@ -529,7 +517,7 @@ class OuterProduct(ManyAddends):
     items = a[place % n] * jnp.take(b, place // n, mode="clip")
     return jnp.stack([items, jnp.full_like(items, self.drivers[0])])
 
-  def num_cells(self, longest, rows):
+  def default_number(self, longest, rows):
     return longest + 1
 
   def parse(self, text):
@@ -553,16 +541,16 @@ class Divide(LocalRule):
 
   divisor: Annotated[int, Range("must be from 1 to 9", 1, 9)] = 7
 
-  name: ClassVar[str] = "divide"
+  name = "divide"
   cells = "0123456789"
-  operand_in: ClassVar[OperandUse] = "first"
+  operand_in = "first"
 
   def write(self, state, driver, above):
     # The state is the remainder.
     return divmod(10 * state + above, self.divisor)[::-1]
 
-  def answer(self, rows):
-    return self.row_text(rows[-1]).lstrip("0") or "0"
+  def read(self, row):
+    return self.render(row).lstrip("0") or "0"
 
 
 class Halving(LocalRule):
@@ -572,15 +560,17 @@ class Halving(LocalRule):
   `13` -> `1101`.
   """
 
-  name: ClassVar[str] = "halving"
+  name = "halving"
   cells = "0123456789"
-  operand_in: ClassVar[OperandUse] = "first"
+  operand_in = "first"
 
   def write(self, state, driver, above):
     return divmod(10 * state + above, 2)[::-1]
 
-  def num_steps(self, cells):
-    return 4 * cells - 1
+  def default_number(self, longest, rows):
+    return 4 * longest - 1
+
+  read = Divide.read
 
   def answer(self, rows):
     return number_text("".join(str(int(row[-1]) % 2) for row in rows))

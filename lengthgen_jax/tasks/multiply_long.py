@@ -2,7 +2,7 @@
 of the running sums."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import numpy as np
 
 from lengthgen_jax.errors import check
 from lengthgen_jax.sections import Fraction
-from lengthgen_jax.tasks import arithmetic_test_sets
+from lengthgen_jax.tasks.arithmetic_test_sets import equal
 from lengthgen_jax.tasks.grid import GridTask
 from lengthgen_jax.tasks.numbers import NumberTask, number_text
 from lengthgen_jax.tasks.task import (
@@ -27,14 +27,6 @@ from lengthgen_jax.tasks.task import (
 NOT_LESS, LESS, BOTH_ZERO = "not less", "less", "both zero"
 
 # Test sets.
-
-
-def equal(
-  task: "MultiplyLong", key: jax.Array, size: Size, *arguments: int
-) -> jax.Array:
-  """Returns two uniform operands of exactly the given lengths. The argument of
-  the test set "unequal", the second length, is in `size.lengths` already."""
-  return arithmetic_test_sets.equal(task, key, size)
 
 
 def nines(task: "MultiplyLong", key: jax.Array, size: Size) -> jax.Array:
@@ -87,7 +79,7 @@ class MultiplyLong(GridTask, NumberTask):
   # carries, which are rare with uniform digits
   extreme_share: Fraction = 0.0
 
-  name: ClassVar[str] = "multiply_long"
+  name = "multiply_long"
   operator = "*"
   segments = ("a", "b")
   cells = "0123456789"
@@ -95,7 +87,8 @@ class MultiplyLong(GridTask, NumberTask):
   ahead, behind = 1, 0
   test_sets = {
     "equal": equal,
-    "unequal": equal,
+    # The argument, the second length, is in `size.lengths` already.
+    "unequal": lambda task, key, size, length: equal(task, key, size),
     "nines": nines,
     "one": one,
     "zeros": zeros,
@@ -114,11 +107,11 @@ class MultiplyLong(GridTask, NumberTask):
 
   def draw_items(self, draw: Draw, size: Size) -> jax.Array:
     # One more number decides whether the example is extreme.
-    is_random = bool(self.extreme_share)
-    numbers = draw(2 * size.max_length + is_random)
-    uniforms = numbers[is_random:].reshape(2, -1)
+    has_extremes = bool(self.extreme_share)
+    numbers = draw(2 * size.max_length + has_extremes)
+    uniforms = numbers[has_extremes:].reshape(2, -1)
     items = uniform_int(uniforms, 10)
-    if is_random:
+    if has_extremes:
       # A number below 1/4 gives 0, one below 1/2 gives 9, any other a uniform
       # digit.
       rest = uniform_int(jnp.maximum(2 * uniforms - 1, 0), 10)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +63,7 @@ class Recall(ItemTask):
     float, Range("must be above 0 and at most 1", 0, 1, but=(0,))
   ] = 0.8
 
-  name: ClassVar[str] = "mqmtar"
+  name = "mqmtar"
   test_sets = {"pairs": pairs, "near_keys": near_keys}
   expected_input = "pairs, queries"
 

@@ -3,7 +3,7 @@ vocabulary (task hinting paper, sections 3 and 4)."""
 
 import abc
 import dataclasses
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -102,7 +102,7 @@ class Sort(ItemTask):
   # sorted list (ours)
   asks_single: bool = False
 
-  name: ClassVar[str] = "sort"
+  name = "sort"
   test_sets = {
     "uniform": uniform,
     "repeats": repeats,

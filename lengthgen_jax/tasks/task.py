@@ -54,13 +54,8 @@ class Size(NamedTuple):
 
   @property
   def max_length(self) -> int:
-    """Returns the size of the last axis of items."""
-    return max_width(self.bound)
-
-
-def max_width(width: Width) -> int:
-  """Returns the width of the widest operand."""
-  return max(width) if isinstance(width, tuple) else width
+    """Returns the greatest width of an operand."""
+    return int(np.max(self.bound))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,7 +261,7 @@ class Task(abc.ABC):
 
   def num_items(self, bound: Width) -> int:
     """Returns the size of the last axis of items of a Size's bound."""
-    return max_width(bound)
+    return int(np.max(bound))
 
   def prompt_size(self, bound: Width) -> int:
     """Returns the number of tokens of the longest prompt of a Size's bound."""
