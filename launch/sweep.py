@@ -40,7 +40,10 @@ import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
+from lengthgen_jax.config import files
+from lengthgen_jax.config.fields import check_fields
 from lengthgen_jax.errors import Parser, UsageError, check, workdir_path
+from lengthgen_jax.main import split_assignments
 
 # A file in the workdir of a job that succeeded: the arguments of the job.
 DONE = "sweep.txt"
@@ -102,8 +105,8 @@ def main() -> None:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-  """Returns the parsed flags, with everything checked but what each run checks
-  itself: the fields and values of --grid, and --config."""
+  """Returns the parsed flags, with everything checked but which fields fit each
+  other: each run checks that."""
   parser = Parser(__doc__)
   add, split = parser.add_argument, lambda text: text.split(",")
   add("--root", type=pathlib.Path, required=True)
@@ -124,6 +127,11 @@ def parse(words: list[str]) -> argparse.Namespace:
   workdirs = [str(workdir) for workdir, _ in jobs(args)]
   shared = sorted({x for x in workdirs if workdirs.count(x) > 1})
   check(not shared, f"several points would share {', '.join(shared)}")
+  presets = {spec: files.load_config(spec) for spec in args.config}
+  for _, arguments in jobs(args):
+    preset = presets[arguments[0].removeprefix("--config=")]
+    assignments, _ = split_assignments(arguments)
+    check_fields(files.with_assignments(preset, assignments))
   kinds = "|".join(BIND_COMMANDS)
   for device in filter(None, args.devices):
     is_device = re.fullmatch(rf"({kinds}):\d+", device)

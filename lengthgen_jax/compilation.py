@@ -1,10 +1,7 @@
 """The folder of compiled programs, and fast compilation on CPUs."""
 
 import functools
-import hashlib
 import os
-import pathlib
-import platform
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,15 +18,7 @@ def set_cache(folder: str) -> None:
   is_set = jax.config.values["jax_compilation_cache_dir"]
   if is_set or not folder or folder.startswith("~"):
     return
-  # Each kind of CPU has a subfolder, because programs compiled for one may not
-  # run on another.
-  cpu, path = platform.machine(), pathlib.Path("/proc/cpuinfo")
-  if path.exists():
-    lines = set(path.read_text(encoding="utf-8").splitlines())
-    is_feature = lambda line: line.startswith(("flags", "Features"))
-    cpu += str(sorted(filter(is_feature, lines)))
-  name = hashlib.sha256(cpu.encode()).hexdigest()[:8]
-  jax.config.update("jax_compilation_cache_dir", f"{folder}/{name}")
+  jax.config.update("jax_compilation_cache_dir", folder)
   # Cache every program, however quickly it compiles.
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 

@@ -61,17 +61,12 @@ class Coordinates(NamedTuple):
     return self.num_tokens() - 1 - self.index
 
   def slice(self, start: int | jax.Array, size: int) -> "Coordinates":
-    """Returns those of `size` positions from `start` on, which may be traced;
-    `index` must be [L]."""
-    cut = lambda x, axis: jax.lax.dynamic_slice_in_dim(
-      jnp.asarray(x), start, size, axis
+    """Returns those of `size` positions from `start` on, which may be
+    traced."""
+    cut = lambda x: jax.lax.dynamic_slice_in_dim(
+      jnp.asarray(x), start, size, axis=min(x.ndim - 1, 1)
     )
-    cut_fields = {
-      name: cut(x, axis=0 if name == "index" else 1)
-      for name, x in self._asdict().items()
-      if name != "size" and x is not None
-    }
-    return self._replace(**cut_fields)
+    return jax.tree.map(cut, self._replace(size=None))._replace(size=self.size)
 
 
 def segment_coordinates(*lengths: int) -> Coordinates:

@@ -11,8 +11,9 @@ import numpy as np
 from lengthgen_jax import rng
 from lengthgen_jax.attention import temperature
 from lengthgen_jax.attention.biases import scaffold as scaffolds
+from lengthgen_jax.attention.biases.scaffold import SiteMatrix
 from lengthgen_jax.attention.kernel import CLOSED
-from lengthgen_jax.attention.lines import MAX_SEGMENTS
+from lengthgen_jax.attention.lines import MAX_SEGMENTS, SiteLines
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.coordinates import Array
 from lengthgen_jax.errors import check
@@ -80,11 +81,6 @@ class Experiment:
     return tuple(data_set.num_widths for data_set in self.data)
 
   @property
-  def num_widths(self) -> int:
-    """The greatest number of widths that a task's batches take in turn."""
-    return max(self.width_counts)
-
-  @property
   def site_segments(self) -> dict[str, tuple[str, ...]]:
     """By attention site, the names of the keys' segments, by number."""
     source = self.task.segments
@@ -123,7 +119,7 @@ class Experiment:
     Where arrays may be wider than needed, it is a power of two, at least 64, so
     that one compiled program serves many widths.
     """
-    has_matrix = not all(bias.supports_sparse for bias in scaffold.values())
+    has_matrix = any(isinstance(x, SiteMatrix) for x in scaffold.values())
     if has_matrix or self.task.axes > 1 or self.fixed_width is not None:
       # A matrix ends there, a grid grows with the square, and a fixed width is
       # the only one.
@@ -146,7 +142,7 @@ class Experiment:
     """Raises UsageError if matrices are too small for the main task's inputs of
     a width."""
     for site, bias in scaffold.items():
-      if not bias.supports_sparse:  # lines fit every width
+      if isinstance(bias, SiteMatrix):  # lines fit every width
         bias.check_size(site, *self.site_sizes(width)[site])
 
   def check_positions(self, width: Width, what: str, start: int = 0) -> None:
@@ -247,7 +243,7 @@ class Experiment:
       and not POSITIONS[self.model.config.positions.kind].additive
       and sites <= set(scaffold)
       and all(
-        bias.supports_sparse and not np.any(bias.transparent)
+        isinstance(bias, SiteLines) and not np.any(bias.transparent)
         for bias in scaffold.values()
       )
       and all(len(self.site_segments[site]) <= MAX_SEGMENTS for site in sites)
@@ -345,21 +341,20 @@ class Experiment:
     batch: packing.Batch,
     head: str,
     sparse: bool = False,
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns which tokens [B, T] and examples [B] of a batch are right.
+  ) -> jax.Array:
+    """Returns which examples [B] of a batch are right: all scored tokens, the
+    end token included. This is exact match.
 
-    Tokens that are not scored are right. An example is right if all scored
-    tokens are, the end token included: this is exact match. With teacher
-    forcing it equals that of greedy decoding, by induction on the first error,
-    unless a row sees later inputs.
+    With teacher forcing it equals that of greedy decoding, by induction on the
+    first error, unless a row sees later inputs.
     """
     logits, _ = self.apply(params, scaffold, batch, head, sparse=sparse)
     is_right = (logits.argmax(-1) == batch.target) | (batch.weight == 0)
-    return is_right, jnp.all(is_right, axis=1)
+    return jnp.all(is_right, axis=1)
 
   def idle_params(self, step_spec: dataset.StepSpec) -> set[str]:
     """Returns the names of the modules that a step does not train: the output
     layers of other heads."""
     trained = {self.output_layer(share.head) for share in step_spec}
-    layers = {self.output_layer(head) for head in self.output_heads}
-    return {f"logits_dense_{layer}" for layer in layers - trained}
+    idle = {*self.model.output_heads} - trained
+    return {f"logits_dense_{layer}" for layer in idle}

@@ -10,43 +10,35 @@ import os
 import re
 import sys
 
+from tqdm import tqdm
+
 from lengthgen_jax.errors import UsageError, check, user_errors
-
-# Whether this process is one of several. While it is not, JAX is not asked how
-# many processes there are, because that would start its devices.
-_is_connected = False
-
-
-def is_multihost() -> bool:
-  if not _is_connected:
-    return False
-  import jax
-
-  return jax.process_count() > 1
 
 
 def is_primary() -> bool:
-  """Returns whether this is the process that writes and prints."""
-  if not _is_connected:
-    return True
+  """Returns whether this is the process that writes and prints; of a single one
+  no device is started."""
   import jax
 
-  return jax.process_index() == 0
+  return not jax.distributed.is_initialized() or jax.process_index() == 0
+
+
+def print_note(line: str) -> None:
+  """Prints a line on the first host's standard error, above a progress bar."""
+  if is_primary():
+    tqdm.write(line, file=sys.stderr)
 
 
 def barrier(name: str) -> None:
   """Waits until every process is at the barrier of this name, so that what the
   first one wrote before it is complete."""
-  if is_multihost():
-    from jax.experimental import multihost_utils
+  from jax.experimental import multihost_utils
 
-    multihost_utils.sync_global_devices(name)
+  multihost_utils.sync_global_devices(name)
 
 
 def any_host(flag: bool) -> bool:
   """Returns whether any process has the flag set; all must call it."""
-  if not is_multihost():
-    return flag
   from jax.experimental import multihost_utils
 
   return bool(multihost_utils.process_allgather(flag).any())
@@ -77,7 +69,6 @@ def connect(
       f"--process={process}: must be from 0 to {processes - 1}, below"
       f" --processes={processes}",
     )
-  global _is_connected
   import jax
 
   # The preemption service would keep SIGTERM to itself.
@@ -87,6 +78,5 @@ def connect(
     " names the hosts, name --coordinator, --processes and --process)"
   ):
     jax.distributed.initialize(coordinator, processes, process)
-  _is_connected = True
   if not is_primary():
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115

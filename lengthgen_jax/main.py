@@ -256,6 +256,11 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
       model = str(local_path("--model", model))
     preset = pretrained.get_config(model)
   elif spec is not None:
+    check(
+      _MODE.value != "train" or "abc" not in re.split("[:,]", spec)[1:],
+      f"--config={spec}: this preset is for --mode=abc, of which --mode=train"
+      " would be the first stage alone",
+    )
     preset = files.load_config(spec)
   else:
     preset = files.saved_config(workdir) if workdir else None

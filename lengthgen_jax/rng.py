@@ -41,11 +41,6 @@ class Noise(NamedTuple):
     """Returns independent noise for the same examples, by name."""
     return self._replace(key=_fold_in_name(self.key, name))
 
-  def take(self, cut: Callable[[jax.Array], jax.Array]) -> "Noise":
-    """Returns the noise of some of the examples: `cut` takes them from an array
-    [B, ...]."""
-    return self._replace(index=cut(self.index))
-
   def draw(self, draw_one: Callable[[jax.Array], jax.Array]) -> jax.Array:
     """Returns draw_one(key) for the key of each example, stacked [B, ...]."""
     keys = jax.vmap(jax.random.fold_in, (None, 0))(self.key, self.index)

@@ -62,7 +62,7 @@ def check_value(name: str, value: Any, hint: Any) -> None:
   if get_origin(kind) is Literal:
     check_choice(name, value, get_args(kind))
   if kind == tuple[int, ...]:
-    is_valid = all(isinstance(x, int) for x in values)
+    is_valid = all(type(x) is int for x in values)
     check(is_valid, f"{name}={value}: must be integers")
   for rule in rules:
     if isinstance(rule, str):

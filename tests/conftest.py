@@ -150,8 +150,8 @@ def no_training(monkeypatch):
   """Saves the parameters that training starts from as those that it ends with:
   for tests of what comes after training, whatever a model has learned."""
 
-  def train(run, initial=None):
-    states = loop.init_seeds(run.spec, run.seeds, initial=initial or ())
+  def train(run, initial=()):
+    states = loop.init_seeds(run.spec, run.seeds, initial)
     with contextlib.closing(run.open_checkpoints(writes=True)) as checkpoints:
       checkpoints.save(run.spec.num_steps, states)
     return states

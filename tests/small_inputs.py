@@ -91,7 +91,7 @@ def count_wrong(model: Model, pairs: Pairs) -> tuple[int, int]:
       parsed, answers = zip(*inputs[start : start + BATCH], strict=True)
       padded = [*parsed, *[parsed[-1]] * (BATCH - len(parsed))]
       batch = dataset.parsed_batch(task, experiment.kind, padded, width, bound)
-      is_right = np.asarray(model.matches(batch)[1])[: len(parsed)].tolist()
+      is_right = model.matches(batch)[: len(parsed)].tolist()
       is_output = np.asarray(batch.weight) > 0
       targets = np.asarray(batch.target)
       for i, (_, lengths) in enumerate(parsed):

@@ -175,12 +175,12 @@ def test_a_workdir_is_read_as_its_last_stage_or_as_another(whole):
   assert model.step == 100
   equal(model.params, finals(workdir)[model.seed])
   first = lengthgen_jax.load(workdir, model.seed, stage="interpolate")
-  assert not first.model.lines and first.config.bias.kind == "none"
+  assert not first.model.scaffold and first.config.bias.kind == "none"
   with refuses("stage='interpolated': choose one of interpolate, retrain"):
     lengthgen_jax.load(workdir, stage="interpolated")
   arrays, meta = file.read(workdirs.bias_path(workdir))
   intercept = arrays["cross_intercept"][meta["seeds"].index(model.seed)]
-  equal(model.lines["cross"].intercept, intercept)
+  equal(model.scaffold["cross"].intercept, intercept)
 
 
 # Seeds that drop out.

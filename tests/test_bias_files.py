@@ -15,7 +15,8 @@ from lengthgen_jax.config.build import make_scaffold
 from lengthgen_jax.tasks import TASKS
 
 SITES = {"self": ("", "", "target", "start"), "cross": ("a", "b")}
-SPEC = scaffold.ScaffoldSpec(TASKS["addition"](), SITES, 2, 0, 2, (0,))
+DEPTHS = {"self": 2, "cross": 2, "encoder": 0}
+SPEC = scaffold.ScaffoldSpec(TASKS["addition"](), SITES, DEPTHS, 2, (0,))
 
 
 def lines_of(seeds, axes=1, layers=2, heads=2) -> dict:
@@ -95,6 +96,10 @@ def without_matrix(path):
   np.savez(path, **arrays)
 
 
+def two_seeds_of_one(path):
+  file.save(path, lines_of((0,)), {"seeds": [0, 1], "sites": SITES})
+
+
 def half_a_file(path):
   save(path, (0,))
   path.write_bytes(path.read_bytes()[:300])
@@ -103,12 +108,17 @@ def half_a_file(path):
 arrays_of = lambda **arrays: lambda path: np.savez(path, **arrays)
 lines_like = lambda **fields: lambda path: save(path, (0,), **fields)
 other_names = SITES | {"cross": ("pairs", "b")}
+NO_SITES = '{"seeds": [0], "sites": {}}'
 BAD = {  # what writes the file, and the refusal
   "half a file": (half_a_file, "cannot be read"),
   "schema": (arrays_of(schema=np.int32(1), meta="{}"), "schema 1, this"),
   "NaN": (arrays_of(cross=np.full((1, 2, 3, 4), np.nan)), "cross holds NaN"),
-  "heads": (arrays_of(self=np.zeros((1, 3, 4, 4))), "3 heads; this run"),
-  "layers": (lines_like(layers=3), "has 3 layers"),
+  "infinite": (arrays_of(self=np.full((1, 2, 3, 3), np.inf)), "NaN or inf"),
+  "no site": (
+    arrays_of(schema=np.int32(2), meta=NO_SITES),
+    "no site has lines",
+  ),
+  "seeds": (two_seeds_of_one, "self_valid: must be [seeds"),
   "axes": (lines_like(axes=2), "lines over 2 axes, this task's places have 1"),
   "segments": (lines_like(sites=other_names), "has segments ['pairs', 'b']"),
   "field": (without_matrix, "self has no matrix"),
@@ -123,12 +133,6 @@ def test_what_does_not_fit_is_refused_in_one_line(case, tmp_path):
     read(path)
 
 
-def test_a_bias_of_a_site_that_the_model_lacks_is_refused(tmp_path):
-  save(tmp_path / "bias.npz", (0,))
-  with refuses("has a bias for cross-attention, but this model has self-att"):
-    read(tmp_path / "bias.npz", site_segments={"self": SITES["self"]})
-
-
 def test_self_lines_from_the_right_are_refused(tmp_path):
   fields = {"bias.kind": "file", "bias.file": str(tmp_path / "bias.npz")}
   config = untrained.config("addition", "decoder_only", fields)
@@ -141,3 +145,31 @@ def test_self_lines_from_the_right_are_refused(tmp_path):
   file.save(tmp_path / "bias.npz", {"self": lines}, meta)
   with refuses("no right end while decoding"):
     make_scaffold(config, experiment)
+
+
+@pytest.mark.parametrize(
+  ("kind", "arrays", "words"),
+  [
+    (
+      "decoder_only",
+      {"cross": (1, 2, 4, 4)},
+      ": this model has self",
+    ),
+    (
+      "encoder_decoder",
+      {"self": (1, 3, 4, 4)},
+      "has 1 layers and 3 heads",
+    ),
+    (
+      "encoder_decoder",
+      {"cross": (3, 2, 4, 4)},
+      "has 3 layers and 2 heads",
+    ),
+  ],
+)
+def test_a_bias_of_another_model_is_refused(kind, arrays, words, tmp_path):
+  path = tmp_path / "bias.npz"
+  np.savez(path, **{site: np.zeros(shape) for site, shape in arrays.items()})
+  fields = {"bias.kind": "file", "bias.file": str(path)}
+  with refuses(f"bias.kind='file': {[*arrays][0]}-attention", words):
+    untrained.model("addition", kind, fields)

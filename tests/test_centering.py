@@ -9,6 +9,7 @@ from lengthgen_jax.models import centering
 
 PLAIN = {"positions.kind": "none", "model.norm": "pre"}
 IDENTITY = PLAIN | {"model.num_encoder_layers": 0}
+CYCLIC = {"positions.kind": "sinusoidal", "positions.cyclic_period": 3}
 SEGMENTS = PLAIN | {"positions.segments": True}
 
 
@@ -27,9 +28,9 @@ def means(params):
   [
     ("encoder_decoder", IDENTITY, True),
     # What cross-attention reads has sinusoids, which the kernels would read.
-    ("encoder_decoder", IDENTITY | {"positions.kind": "coordinates"}, False),
+    ("encoder_decoder", IDENTITY | CYCLIC, False),
     ("decoder_only", SEGMENTS, True),
-    ("decoder_only", PLAIN | {"positions.kind": "coordinates"}, True),
+    ("decoder_only", PLAIN | CYCLIC, True),
   ],
 )
 def test_logits_of_states_of_mean_zero(kind, fields, has_centered_embeddings):
@@ -51,6 +52,7 @@ def test_models_that_read_the_mean_are_not_centered():
   for field in (
     {"model.norm": "post"},
     {"model.norm_kind": "rms"},
+    {"positions.kind": "coordinates"},
     {"temperature.kind": "asentmax"},
   ):
     experiment = untrained.experiment("addition", "decoder_only", PLAIN | field)

@@ -46,6 +46,8 @@ MISTAKES = [
   (["--config=configs/nothing.py"], ["configs/nothing.py"]),
   ([TINY, "--workdir=gs://b/run"], ["--workdir=gs://b/run", "launch/tpu_vm"]),
   (["--config=configs/arithmetic.py:division"], ["addition"]),
+  (["--config=configs/states.py:dyck,abc"], ["preset is for --mode=abc"]),
+  (["--config=configs/quickstart.py:x"], ["quickstart.py:x: the file has no"]),
   ([TINY, "--mode=dance"], ["dance", *main.MODES]),
   ([TINY, "--wrkdir=x"], ["wrkdir"]),
   ([TINY, "predict"], ["predict"]),
@@ -260,7 +262,7 @@ def test_compiled_programs_are_kept_where_the_config_or_jax_says(tmp_path):
     assert jax.config.jax_compilation_cache_dir is None
     compilation.set_cache(str(tmp_path))
     folder = jax.config.jax_compilation_cache_dir
-    assert folder.startswith(f"{tmp_path}/")  # one of each kind of CPU
+    assert folder == str(tmp_path)
     compilation.set_cache(str(tmp_path / "other"))
     assert jax.config.jax_compilation_cache_dir == folder
   finally:

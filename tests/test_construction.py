@@ -48,7 +48,7 @@ def packed(experiment, lists, longest=N):
 
 def exact(experiment, params, batch):
   """Exact match [B]."""
-  return Model(experiment, {}, params).matches(batch)[1]
+  return Model(experiment, {}, params).matches(batch)
 
 
 @pytest.mark.parametrize("copies", ["difference", "share"])

@@ -146,13 +146,9 @@ def test_exact_match_of_one_pass_is_that_of_decoding(case):
   vocab_size = model.experiment.model.config.vocab_size
   target[odd, place[odd]] = (target[odd, place[odd]] + 1) % vocab_size
   changed = with_target(batch, target)
-  token, exact = model.matches(changed)
-  token = outputs(changed, token)
+  exact = model.matches(changed)
   assert np.array_equal(exact, ~odd)
   assert np.array_equal(exact, (decoded(model, changed) == target).all(axis=1))
-  before = np.arange(tokens.shape[1]) < place[:, None]
-  assert token[before | ~odd[:, None]].all()
-  assert not token[odd, place[odd]].any()
 
 
 def leaking(case: Case) -> tuple[Model, Model]:
@@ -181,7 +177,4 @@ def test_where_the_future_may_show_outputs_are_decoded():
   target = tokens.copy()
   target[::2, 1] += 1
   changed = with_target(batch, target)
-  token, exact = model.matches(changed)
-  assert np.array_equal(exact, np.arange(SAMPLES) % 2 == 1)
-  assert np.array_equal(outputs(changed, token), tokens == target)
-  assert token[np.asarray(changed.weight) == 0].all()
+  assert np.array_equal(model.matches(changed), np.arange(SAMPLES) % 2 == 1)

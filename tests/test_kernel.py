@@ -11,9 +11,10 @@ from plain_lines import INF, one_seed, random_lines
 
 from lengthgen_jax.attention.kernel import DenseBias, attend
 from lengthgen_jax.attention.lines import WHOLE
+from lengthgen_jax.attention.normalizers import AttentionConfig
 from lengthgen_jax.tasks.packing import KINDS
 
-run = jax.jit(lambda *arrays: attend(*arrays, "highest"))
+run = jax.jit(lambda *arrays: attend(*arrays, "highest", AttentionConfig()))
 
 
 def normal(seed, *shape):

@@ -153,7 +153,7 @@ def test_a_stopped_slurm_job_is_queued_again(launch, tmp_path):
 CALLED = """
 import pathlib, sys
 (path,) = [x.partition("=")[2] for x in sys.argv if "--workdir" in x]
-path, fails = pathlib.Path(path), "--config.x.y=1" in sys.argv
+path, fails = pathlib.Path(path), "--config.eval.seed=1" in sys.argv
 root = path if "--mode=report" in sys.argv else path.parent
 if root != path: path.mkdir(exist_ok=True)
 with open(root / "calls", "a") as log: print(*sys.argv[1:], file=log)
@@ -164,7 +164,8 @@ sys.exit(fails)
 def test_a_sweep_runs_what_is_not_done(tmp_path, monkeypatch, capsys):
   """It names what failed, and reports all; a dry run spreads the rest."""
   monkeypatch.setattr(sweep, "LENGTHGEN", (sys.executable, "-c", CALLED))
-  words = [f"--root={tmp_path}", "--config=c.py:a", "--grid=x.y=0,1,2"]
+  words = [f"--root={tmp_path}", "--config=quickstart.py"]
+  words.append("--grid=eval.seed=0,1,2")
   monkeypatch.setattr(sys, "argv", ["sweep.py", *words])
   good, bad, last = (job for job, _ in sweep.jobs(sweep.parse(words)))
   for points in ("012", "1"):
@@ -193,9 +194,11 @@ def test_a_sweep_runs_what_is_not_done(tmp_path, monkeypatch, capsys):
 def test_a_wrong_flag_is_refused_in_one_line(monkeypatch):
   for flag, words in (
     ("--devices=gpu:0", "--devices: 'gpu:0' must be"),
-    ("--config=x/c.py:p", "several points would share r/c-p"),
+    ("--config=x/quickstart.py", "several points would share r/quickstart"),
+    ("--config=absent.py", "--config=absent.py: no file"),
+    ("--grid=positions.kind=rope,ropee", "positions.kind='ropee': choose"),
   ):
-    arguments = ["--root=r", "--config=c.py:p", flag]
+    arguments = ["--root=r", "--config=quickstart.py", flag]
     monkeypatch.setattr(sys, "argv", ["sweep.py", *arguments])
     with pytest.raises(SystemExit, match=f"^sweep: {words}.*$"):
       sweep.main()

@@ -65,7 +65,10 @@ def test_a_file_is_answered_too(trained, predicted, tmp_path, monkeypatch):
   done = inside(*arguments)
   assert (done.returncode, done.stdout) == (0, "")
   path.unlink()
-  assert "--input=~/lines.txt: (No such file" in inside(*arguments).stderr
+  assert (
+    "--input=~/lines.txt: cannot be read (No such file"
+    in inside(*arguments).stderr
+  )
   assert lengthgen_jax.load("~/run").predict("12+34") == answers[0]
 
 
@@ -84,11 +87,15 @@ def test_loaded_model_measures_as_the_command_did(trained, trained_models):
   best = max(trained_models, key=lambda model: model.em)
   assert lengthgen_jax.load(trained).model.seed == best.seed
   assert model.exact_match(2, 64, "unequal") != model.exact_match(2, 64)
+  assert lengthgen_jax.load("multiply_long").model.exact_match(3, 8) == 1
 
 
 def test_attention_of_a_loaded_model_sums_to_one(trained):
   model = lengthgen_jax.load(trained).model
-  assert set(model.lines) == {"self", "cross"}
+  assert set(model.scaffold) == {"self", "cross"}
+  first, *_, last = model.lines
+  assert first.startswith(("self layer 0 head 0: ", "cross layer 0 head 0: "))
+  assert " = " in last and len(repr(model)) < 100
   batch, (layer,) = model.attention("12+34")
   rows, sources = batch.target.shape[1], batch.source.shape[1]
   shapes = {"self": (2, rows, rows), "cross": (2, rows, sources)}

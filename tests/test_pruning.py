@@ -110,7 +110,7 @@ def wrong_inputs(model) -> list[str]:
   """The numbers below a thousand to which a model does not add one."""
   texts = [f"{n:03}" for n in range(1000)]
   batch = untrained.typed(model.experiment, *texts, width=5)
-  is_right = np.asarray(model.matches(batch)[1])
+  is_right = model.matches(batch)
   return [x for x, right in zip(texts, is_right, strict=True) if not right]
 
 
@@ -162,7 +162,7 @@ def test_all_modes_read_the_lines_that_are_left(copied):
   path = copied / "certificate.json"
   path.write_text(json.dumps({"1": certificate | {"checksum": checksum}}))
   pruned = load()
-  valid = lambda models, seed: np.asarray(models[seed].lines["self"].valid)
+  valid = lambda models, seed: np.asarray(models[seed].scaffold["self"].valid)
   assert (valid(pruned, 0) == valid(whole, 0)).all()
   closed = np.argwhere(valid(pruned, 1) != valid(whole, 1))
   assert closed.tolist() == [[0, 1, 0]]

@@ -115,11 +115,10 @@ def test_models_that_see_more_decode_with_the_whole_cache(field):
 def test_very_long_outputs_are_decoded_and_judged_alike(monkeypatch):
   lined = model(NEAR["start"])
   batch = untrained.typed(lined.experiment, "4711+815", "12+7", width=8)
-  token, exact = map(np.asarray, lined.matches(batch))
+  target, inputs = np.array(batch.target), np.array(batch.inputs)
+  target[0] = lined.greedy(batch, stop=None)[0]
+  inputs[0, 1:] = target[0, :-1]
+  batch = batch._replace(target=target, inputs=inputs)
+  assert lined.matches(batch).tolist() == [True, False]
   monkeypatch.setattr("lengthgen_jax.evaluation.trained.MAX_TEACHER_FORCED", 4)
-  outputs = lined.greedy(batch, stop=None)
-  decoded_token, decoded_exact = lined.matches(batch)
-  assert (decoded_token == (outputs == batch.target)).all()
-  assert (exact == decoded_exact).all() and not exact.any()
-  is_early = np.arange(token.shape[1]) <= token.argmin(axis=1)[:, None]
-  assert (decoded_token == token)[is_early].all()  # until the first error
+  assert lined.matches(batch).tolist() == [True, False]

@@ -79,7 +79,7 @@ def test_fewer_samples_replace_if_asked(copied, no_figures):
   arguments = f"--workdir={copied}", "--mode=evaluate"
   arguments += ("--config.eval.samples=(8,)",)
   done = inside(*arguments)
-  assert f"kept {len(before)} earlier rows of more samples" in done.stderr
+  assert f"more samples are kept ({len(before)})" in done.stderr
   assert records.read(results) == before
   done = inside(*arguments, "--config.eval.replace=True")
   after = records.read(results)

@@ -2,6 +2,7 @@
 
 import toy
 
+from lengthgen_jax import sections
 from lengthgen_jax.training import loop, mesh
 
 SEEDS = (3, 1, 4, 5)
@@ -30,8 +31,6 @@ def toy_run(
     seeds=SEEDS,
     scaffold=toy.scaffold(*fates),
     folder=folder,
-    save_every=save_every,
-    keep=9,
-    report=lambda line: None,
+    checkpoint=sections.Checkpoint(every=save_every, keep=9),
     mesh=mesh.make(shape, SEEDS, 16),
   )

@@ -12,11 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from lengthgen_jax.attention.normalizers import (
-  NORMALIZERS,
-  SOFTMAX,
-  AttentionConfig,
-)
+from lengthgen_jax.attention.normalizers import NORMALIZERS, AttentionConfig
 from lengthgen_jax.coordinates import Array
 
 CLOSED = float("-inf")  # the bias of a key that a row does not see
@@ -77,7 +73,7 @@ def attend(
   bias: DenseBias | SparseBias,
   tau: jax.Array | None,
   precision: str,
-  config: AttentionConfig = SOFTMAX,
+  config: AttentionConfig,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
   """Returns softmax(τ · q·k / sqrt(K) + bias) · v [B, H, T, K], or the same
   with another normalizer, and its activations.

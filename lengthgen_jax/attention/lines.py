@@ -79,7 +79,6 @@ class SiteLines(NamedTuple):
   value: Array  # [..., K] float32, the bias on the line
   valid: Array  # [..., K] bool, False where an entry is padding
   transparent: Array  # [...] bool, heads that see every token, with a bias of 0
-  supports_sparse = True
 
   @property
   def shape(self) -> tuple[int, ...]:
@@ -172,15 +171,13 @@ class SiteLines(NamedTuple):
     recent = np.where(self.valid & is_recent, spread - key, 0)
     return int(first.max(initial=0)) + 1, int(recent.max(initial=0)) + 1
 
-  def first_leak(self) -> tuple[int, int, int, int, int] | None:
-    """Returns a cell (seed, layer, head, row, column) of self-attention through
-    which the first line that leads to the future does so, or None.
+  def first_leak(self) -> tuple[int, ...] | None:
+    """Returns (seed, layer, head) of the first line of self-attention that
+    leads to the future; None if there is none.
 
     Verticals and anti-diagonals do so in the first rows only, where the causal
-    mask closes them, and are left out. Row and column count from the token
-    before the segment (that of the output follows the start token), or from the
-    first token for a line of the whole sequence; in a grid they are 0 and the
-    line's largest c. Runs on the host, on the SiteLines of all seeds.
+    mask closes them, and are left out. Runs on the host, on the SiteLines of
+    all seeds.
     """
     matrix, intercept = np.asarray(self.matrix), np.asarray(self.intercept)
     axes = matrix.shape[-1]
@@ -200,16 +197,8 @@ class SiteLines(NamedTuple):
     rows = np.asarray(self.row_segment)
     same_segment = is_whole | (rows == ANY) | (np.asarray(self.segment) == rows)
     future = self.valid & (self.anchor == LEFT) & same_segment & ahead
-    if not future.any():
-      return None
-    index = tuple(np.argwhere(future)[0].tolist())
-    seed, layer, head, _ = index
-    if axes > 1:
-      return seed, layer, head, 0, int(intercept[index].max())
-    factor, shift = int(matrix[index][0, 0]), int(intercept[index][0])
-    shift += 0 if is_whole[index] else 1
-    row = 0 if shift > 0 else -shift // (factor - 1) + 1
-    return seed, layer, head, row, factor * row + shift
+    leaks = np.argwhere(future)[:, :3].tolist()
+    return tuple(leaks[0]) if leaks else None
 
 
 class Line(NamedTuple):
@@ -226,22 +215,20 @@ class Line(NamedTuple):
 def shared_lines(lines: Sequence[Line], heads: int) -> SiteLines:
   """Returns SiteLines [1, 1, H, K] with the same K lines in every head, which
   all seeds and layers share."""
+  shape = 1, 1, heads, len(lines)
 
-  def stack_field(
-    field: str, *shape: int, dtype: type = np.int32
-  ) -> np.ndarray:
-    values = np.array([getattr(line, field) for line in lines], dtype)
-    values = values.reshape(-1, *shape)
-    return np.broadcast_to(values, (1, 1, heads, *values.shape))
+  def field(name: str, dtype: type = np.int32) -> np.ndarray:
+    values = np.array([getattr(line, name) for line in lines], dtype)
+    return np.broadcast_to(values, shape)
 
   return SiteLines(
-    row_segment=stack_field("row_segment"),
-    segment=stack_field("segment"),
-    anchor=stack_field("anchor"),
-    matrix=stack_field("step", 1, 1),
-    intercept=stack_field("intercept", 1),
-    value=stack_field("value", dtype=np.float32),
-    valid=np.ones((1, 1, heads, len(lines)), bool),
+    row_segment=field("row_segment"),
+    segment=field("segment"),
+    anchor=field("anchor"),
+    matrix=field("step")[..., None, None],
+    intercept=field("intercept")[..., None],
+    value=field("value", np.float32),
+    valid=np.ones(shape, bool),
     transparent=np.zeros((1, 1, heads), bool),
   )
 

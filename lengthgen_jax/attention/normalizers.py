@@ -38,9 +38,6 @@ class AttentionConfig(sections.Attention):
     return self.normalizer + (f" {self.alpha:g}" if has_alpha else "")
 
 
-SOFTMAX = AttentionConfig()
-
-
 class Normalizer(NamedTuple):
   """One way to turn logits into weights.
 
@@ -61,7 +58,7 @@ def masked_softmax(logits: jax.Array) -> jax.Array:
   """Returns the softmax over the last axis, zeros where every logit is -inf."""
   # `where` would break XLA's fusion on CPU (6 % of a training step). There is
   # one division for each row, because divisions are slow.
-  peak = jnp.maximum(logits.max(axis=-1, keepdims=True), LOWEST)
+  peak = logits.max(axis=-1, keepdims=True, initial=LOWEST)
   unnormalized = jnp.exp(logits - peak)
   total = unnormalized.sum(axis=-1, keepdims=True)
   return unnormalized * (1.0 / jnp.maximum(total, TINY))
@@ -84,7 +81,7 @@ def entmax(logits: jax.Array, alpha: float) -> jax.Array:
   2 is sparsemax (Martins, Astudillo 2016).
   """
   scaled = (alpha - 1.0) * logits
-  x = scaled - jnp.maximum(scaled.max(axis=-1, keepdims=True), LOWEST)
+  x = scaled - scaled.max(axis=-1, keepdims=True, initial=LOWEST)
   q = 1.0 / (alpha - 1.0)
   row_sum = lambda x: x.sum(axis=-1, keepdims=True)
   # The threshold is where the norm of order q >= 1 of [x - τ]_+ is one. The

@@ -12,8 +12,10 @@ sites, T inputs of the decoder, S source tokens, A = T + S tokens.
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
+from lengthgen_jax.attention import kernel
 from lengthgen_jax.attention.lines import Lines, SiteLines, cells_of_each
 from lengthgen_jax.coordinates import Coordinates
 
@@ -36,20 +38,14 @@ def entries(scaffold: Scaffold, depths: dict[str, int]) -> list[Entry]:
     Entry(site, layer, *where)
     for site, lines in scaffold.items()
     for layer in range(depths[site])
-    for where in np.argwhere(_layer(lines.valid, layer)).tolist()
+    for where in np.argwhere(kernel.entry(lines.valid, layer)).tolist()
   ]
 
 
 def line(scaffold: Scaffold, entry: Entry) -> Lines:
   """Returns the line of an entry, without leading axes."""
-  site, layer, head, index = entry
-  fields = scaffold[site].lines
-  return Lines(*(_layer(x, layer)[head, index] for x in fields))
-
-
-def _layer(values, layer: int) -> np.ndarray:
-  """Returns a layer's part of a field [N or 1, ...]."""
-  return np.asarray(values)[layer if len(values) > 1 else 0]
+  lines = kernel.entry(scaffold[entry.site].lines, entry.layer)
+  return lines.take((entry.head, entry.index))
 
 
 def close(
@@ -59,10 +55,8 @@ def close(
   their own in each layer."""
   scaffold = dict(scaffold)
   for site in {entry.site for entry in closed}:
-    of_layers = lambda x, site=site: np.stack(
-      [_layer(x, layer) for layer in range(depths[site])]
-    )
-    lines = SiteLines(*map(of_layers, scaffold[site]))
+    layers = [kernel.entry(scaffold[site], i) for i in range(depths[site])]
+    lines = jax.tree.map(lambda *x: np.stack(x), *layers)
     for entry in closed:
       if entry.site == site:
         lines.valid[entry.layer, entry.head, entry.index] = False
@@ -105,49 +99,41 @@ class Paths:
         cells[:] = cells_of_each(Lines(*map(np.stack, fields)), rows, keys)
       if site == "self":
         cells &= np.asarray(keys.index <= rows.index[:, None])
-      for layer in range(depths.get(site, 0)):
+      for layer in range(depths[site]):
         is_here = layers[of_site] == layer
         self._numbers[site, layer] = of_site[is_here]
         self._cells[site, layer] = cells[is_here]
 
   def _dependencies(
     self, is_open: np.ndarray
-  ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Returns which tokens the states below each decoder layer, and after the
-    last one, are functions of: those of the decoder's inputs [T, A], and those
-    of the source [S, A] after the encoder."""
+  ) -> tuple[list[np.ndarray], np.ndarray]:
+    """Returns which tokens the states below each layer, and after the last one,
+    are functions of, [T, A] each; and the same of the source, [S, A]."""
     rows = self._cells["self", 0].shape[1]
-
-    def add(site: str, layer: int, state, keys) -> np.ndarray:
-      where = site, layer
-      if where not in self._cells:
-        return state
-      opened = self._cells[where][is_open[self._numbers[where]]].any(axis=0)
-      return state | (opened.astype(float) @ keys > 0)
-
     state, source = np.split(np.eye(len(self._varies), dtype=bool), [rows])
-    for layer in range(self._depths.get("encoder", 0)):
-      source = add("encoder", layer, source, source)
-    states = [(state, source)]
+    states = [state]
     for layer in range(self._depths["self"]):
-      after = add("self", layer, state, state)
-      state = add("cross", layer, after, source)
-      states.append((state, source))
-    return states
+      for site, keys in (("self", state), ("cross", source)):
+        if (site, layer) in self._cells:
+          lines = is_open[self._numbers[site, layer]]
+          opened = self._cells[site, layer][lines].any(axis=0)
+          state = state | (opened.astype(float) @ keys > 0)
+      states.append(state)
+    return states, source
 
   def log_contexts(self, is_open: np.ndarray) -> float:
     """Returns about the logarithm of how many contexts all rows have with the
     lines `is_open` [L]: a token that a row depends on may have any value."""
-    state, _ = self._dependencies(is_open)[-1]
-    counts = (state[self._scored] & self._varies).sum(axis=1)
+    states, _ = self._dependencies(is_open)
+    counts = (states[-1][self._scored] & self._varies).sum(axis=1)
     return float(np.logaddexp.reduce(counts * self._log_base))
 
   def groups(self, is_open: np.ndarray) -> set[frozenset[int]]:
     """Returns the groups of open lines that are closed together: for each
     token, a row's lines that lead there; and the lines with one equation, in a
     site, in a layer, and in a head."""
-    groups, states = set(), self._dependencies(is_open)
-    by_equation = {}
+    groups, by_equation = set(), {}
+    states, source = self._dependencies(is_open)
     for i in np.flatnonzero(is_open).tolist():
       site, layer, *_ = self.entries[i]
       equation = site, *(np.asarray(x).tobytes() for x in self._lines[i])
@@ -159,10 +145,10 @@ class Paths:
     some = self._scored[[0, len(self._scored) // 2, -1]]
     leads = np.zeros((len(is_open), len(some), self._varies.sum()), bool)
     for (site, layer), cells in self._cells.items():
-      if site != "encoder":
-        keys = states[layer][site == "cross"][:, self._varies].astype(float)
-        of_rows = cells[:, some].astype(float)
-        leads[self._numbers[site, layer]] = of_rows @ keys > 0
+      keys = source if site == "cross" else states[layer]
+      of_rows = cells[:, some].astype(float)
+      is_led = of_rows @ keys[:, self._varies].astype(float) > 0
+      leads[self._numbers[site, layer]] = is_led
     leads = leads.reshape(len(is_open), -1) * is_open[:, None]
     for members in np.unique(leads, axis=1).T:
       groups.add(frozenset(np.flatnonzero(members).tolist()))

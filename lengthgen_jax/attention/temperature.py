@@ -131,17 +131,13 @@ def site_counts(
     counts = {"self": visible, "cross": items, "encoder": items}
   if not counted:
     return dict.fromkeys(counts)
-  if config.stretch == 1.0:
-    return counts
-  counts = {site: n * config.stretch for site, n in counts.items()}
-  if noise is None:
-    return counts
-  # In training one more factor for each example, log-uniform in 1/s...s.
-  exponent = noise.fold_in("stretch").draw(
-    lambda key: jax.random.uniform(key, (1,), minval=-1.0, maxval=1.0)
-  )
-  factor = jnp.exp(exponent * jnp.log(config.stretch))
-  return {site: n * factor for site, n in counts.items()}
+  factor = 1.0
+  if noise is not None:  # one for each example, log-uniform in 1/s...s
+    exponent = noise.fold_in("stretch").draw(
+      lambda key: jax.random.uniform(key, (1,), minval=-1.0, maxval=1.0)
+    )
+    factor = jnp.exp(exponent * jnp.log(config.stretch))
+  return {site: n * config.stretch * factor for site, n in counts.items()}
 
 
 def tau(

@@ -18,7 +18,7 @@ from lengthgen_jax.attention.normalizers import NORMALIZERS
 from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.temperature import TEMPERATURES
 from lengthgen_jax.errors import check, check_choice
-from lengthgen_jax.sections import Config, Sizes, check_value
+from lengthgen_jax.sections import Config
 from lengthgen_jax.tasks import HINTS, TASKS, task_fields
 from lengthgen_jax.training.optimizer import OPTIMIZERS
 
@@ -161,9 +161,9 @@ def retrain_config(
   for section in RETRAIN_SECTIONS:
     config[section].update(config.retrain[section])
   config.bias.update(kind="file" if file else "none", file=str(file or ""))
-  config.update(method="abc", seeds=tuple(seeds))
-  if config.mesh and len(seeds) % config.mesh[0]:
+  if len(seeds) < len(config.seeds):
     config.mesh = ()  # it was for more seeds
+  config.update(method="abc", seeds=tuple(seeds))
   return config
 
 
@@ -181,7 +181,6 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
   names it. An effect in one stage of --mode=abc is enough, whatever the mode
   is, which is not known here.
   """
-  check_value("mesh", config.mesh, Sizes)  # retrain_config divides by it
   section = name.partition(".")[0]
   tasks = [task for task in TASKS if TASKS[task].section == section]
   nothing = f"{name}={config[name]!r} changes nothing here"

@@ -3,6 +3,7 @@ and the fields that a command line sets."""
 
 import copy
 import hashlib
+import inspect
 import json
 import pathlib
 import runpy
@@ -84,7 +85,10 @@ def load_config(spec: str) -> ConfigDict:
   with user_errors(f"--config={spec}"):
     names = runpy.run_path(str(path))
     check("get_config" in names, f"{path} has no get_config()")
-    config = names["get_config"](*([preset] if preset else []))
+    get_config = names["get_config"]
+    has_presets = bool(inspect.signature(get_config).parameters)
+    check(has_presets or not preset, "the file has no presets")
+    config = get_config(*([preset] if preset else []))
     if not isinstance(config, ConfigDict):  # whose text takes long to make
       raise UsageError(f"get_config() must return a config, not {config!r}")
   return _filled(config.to_dict(), f"--config={spec}")
@@ -217,7 +221,7 @@ def from_dict(saved: dict, path: str | pathlib.Path) -> ConfigDict:
     check(
       not absent,
       f"{error}; {' or '.join(absent)}, which is not there, registered what it"
-      " was trained with: name the file that does by --config=FILE",
+      f" was trained with: correct the path, registered_by in {path}",
     )
     raise
   config.mesh = ()  # the saved one was for the devices of that run
@@ -242,17 +246,19 @@ def _training_fields(config: ConfigDict) -> dict:
 
 
 def differences(config: ConfigDict, saved: ConfigDict) -> list[str]:
-  """Describes each field, except CHANGEABLE and abc.min_exact_match, in which a
-  config differs from the one that is saved in a workdir."""
+  """Describes each field, except CHANGEABLE, abc.min_exact_match and the list
+  of overrides, in which a config differs from the one that is saved in a
+  workdir."""
   here, there = (
     flatten_dict(_training_fields(x), sep=".") for x in (config, saved)
   )
   return [
     f"{name}={here.get(name)!r} but {there.get(name)!r} there"
-    for name in here | there
+    for name in sorted(here | there, key=lambda name: "." in name)
     # One is told to lower abc.min_exact_match where no seed interpolates; the
     # seeds that it chose are those of bias.npz.
-    if here.get(name) != there.get(name) and name != "abc.min_exact_match"
+    if here.get(name) != there.get(name)
+    and name not in ("abc.min_exact_match", "overrides")
   ]
 
 

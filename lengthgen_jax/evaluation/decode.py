@@ -227,5 +227,7 @@ def _memory_index(config: ModelConfig, batch: Batch) -> jax.Array:
   period = config.positions.cyclic_period or 1
   right = config.positions.source_anchor == "right"
   index = keys.index_right() if right else keys.index[None]
-  tokens, segment = jnp.asarray(batch.source), jnp.asarray(places.segment)
-  return jnp.asarray(config.input_index(tokens, index % period, segment))
+  # Segments are ignored where the model embeds none.
+  segment = jnp.asarray(places.segment) * (config.num_segments > 1)
+  tokens = jnp.asarray(batch.source)
+  return tokens + config.vocab_size * (index % period + period * segment)

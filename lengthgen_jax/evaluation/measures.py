@@ -25,14 +25,12 @@ def test_rows(
   For the latter only samples that are wrong are decoded: if every output is
   right after the right outputs before it, greedy decoding gives the target.
   """
-  token_batches, target_batches = [], []
+  exact_batches, target_batches = [], []
   for batch, count in model.batches(spec):
-    is_right, _ = model.matches(batch)
-    token_batches.append(scored(batch, is_right)[:count])
+    exact_batches.append(np.asarray(model.matches(batch))[:count])
     target_batches.append(scored(batch, batch.target)[:count])
-  tokens = np.concatenate(token_batches)
-  exact = tokens.all(axis=1)
-  rows = [success_row("em", exact.sum(), len(tokens))]
+  exact = np.concatenate(exact_batches)
+  rows = [success_row("em", exact.sum(), len(exact))]
   if free_running:
     targets = np.concatenate(target_batches)
     outputs, wrong = targets.copy(), np.flatnonzero(~exact)
@@ -118,7 +116,7 @@ def _exact_counts(model: Model, spec: EvalSpec) -> tuple[int, int]:
   exact match cannot reach COMPLETE_EM."""
   correct = n = 0
   for batch, count in model.batches(spec):
-    correct += int(np.asarray(model.matches(batch)[1])[:count].sum())
+    correct += int(np.asarray(model.matches(batch))[:count].sum())
     n += count
     if lower_bound(spec.samples - n + correct, spec.samples) < COMPLETE_EM:
       break

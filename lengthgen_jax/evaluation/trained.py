@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lengthgen_jax.attention.biases.scaffold import SiteMatrix
+from lengthgen_jax.attention import pruning
 from lengthgen_jax.attention.lines import SiteLines, of_seed
 from lengthgen_jax.compilation import jit_unoptimized
 from lengthgen_jax.coordinates import Array
@@ -167,9 +167,8 @@ class Model:
     memory_bytes = (spec.memory_mb or default_mb) << 20
     return max(memory_bytes // example_bytes, 1) * self.mesh.size
 
-  def matches(self, batch: Batch) -> tuple[Array, Array]:
-    """Returns which tokens [B, T] and which examples [B] of a batch of the main
-    task are right; tokens that are not scored count as right.
+  def matches(self, batch: Batch) -> Array:
+    """Returns which examples [B] of a batch of the main task are right.
 
     One teacher-forced pass says it (`Experiment.matches`). Outputs are decoded
     instead, for which all examples must have equally many scored tokens, if
@@ -181,9 +180,7 @@ class Model:
       return _matches(*static_args, self.params, self.scaffold, batch)
     targets = scored(batch, batch.target)
     outputs = self.greedy(batch, stop=None)[:, : targets.shape[1]]
-    is_right = np.ones(batch.target.shape, bool)
-    is_right[np.asarray(batch.weight) > 0] = (outputs == targets).reshape(-1)
-    return is_right, np.asarray(is_right.all(axis=1))
+    return (outputs == targets).all(axis=1)
 
   def margins(self, batch: Batch) -> np.ndarray:
     """Returns the smallest margin [B] of each example of the main task: how far
@@ -219,10 +216,29 @@ class Model:
 
   # Methods for people who use a model from Python.
 
+  def __repr__(self) -> str:
+    size = sum(np.size(x) for x in jax.tree.leaves(self.params))
+    return (
+      f"<{self.experiment.task.name}, {self.experiment.kind}, {size:,}"
+      f" parameters, seed {self.seed}, step {self.step}>"
+    )
+
   @property
-  def lines(self) -> dict[str, SiteLines | SiteMatrix]:
-    """The attention bias, as lines or a matrix by site."""
-    return self.scaffold
+  def lines(self) -> list[str]:
+    """The lines of attention in words, like "cross layer 0 head 1: a:
+    right-1·row = 0"."""
+    lines = {
+      site: bias
+      for site, bias in self.scaffold.items()
+      if isinstance(bias, SiteLines)
+    }
+    entries = pruning.entries(lines, self.experiment.model.depths)
+    segments = self.experiment.site_segments
+    return [
+      f"{entry.site} layer {entry.layer} head {entry.head}:"
+      f" {pruning.line(lines, entry).describe(segments[entry.site])}"
+      for entry in entries
+    ]
 
   def answers(
     self, texts: Iterable[str], scratchpad: bool = False
@@ -337,10 +353,8 @@ class Model:
         f"arguments={arguments!r}: must be ({', '.join(names)}) for {name}"
       )
     spec = EvalSpec(name, name, arguments, length, samples, seed)
-    matches = [
-      self.matches(batch)[1][:count] for batch, count in self.batches(spec)
-    ]
-    return float(np.concatenate(matches).mean())
+    exact = [self.matches(batch)[:count] for batch, count in self.batches(spec)]
+    return float(np.concatenate(exact).mean())
 
   def text_batch(self, text: str) -> Batch:
     """Returns a batch of one input text, with its right output.
@@ -451,7 +465,7 @@ def _matches(
   params: dict,
   scaffold: dict,
   batch: Batch,
-) -> tuple[jax.Array, jax.Array]:
+) -> jax.Array:
   """Computes `Model.matches` in one teacher-forced pass."""
   args = params, scaffold, mesh.shard_batch(batch), experiment.task.name
   return mesh.replicate(experiment.matches(*args, sparse=sparse))

@@ -9,7 +9,6 @@ few digits of float32 are left for the rest, and bounds on rounding
 import jax
 import numpy as np
 
-from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.models.layers import ModelConfig
 
 # The largest error of keys and values that may be left, as a share of the
@@ -28,12 +27,13 @@ def can_center(config: ModelConfig) -> bool:
   """Returns whether `centered` is for such a model.
 
   All that reads a hidden state must subtract its mean, but for cross-attention
-  without encoder layers (`_center_embeddings`). Models with a temperature,
-  which have no certificates, are left as they are.
+  without encoder layers (`_center_embeddings`). Models with a temperature, or
+  positions that do not repeat, have no certificates and are left as they are.
   """
   is_normalized = config.norm == "pre" and config.norm_kind == "layer"
   is_precise = config.dtype != "bfloat16"  # whose rounding would be seen
-  return is_normalized and is_precise and config.temperature.kind == "none"
+  has_proofs = config.positions.placeless and config.temperature.kind == "none"
+  return is_normalized and is_precise and has_proofs
 
 
 def centered(config: ModelConfig, params: dict) -> dict:
@@ -68,12 +68,8 @@ def _center_embeddings(config: ModelConfig, params: dict) -> None:
   embeddings E [V, D] with means m [V] and a kernel W [D, K], E'·W' = E·W holds
   for E' = E - m and W' = W + X, if E'·X = m·(the sums of W's columns). In a
   model with such cross-attention nothing is moved if that has no solution or
-  one that costs digits, or if there are positions or segments. In no model is
-  anything moved if the user's own encoding embeds tokens.
+  one that costs digits, or if there are positions or segments.
   """
-  embed = POSITIONS[config.positions.kind].embed
-  if not embed.__module__.startswith("lengthgen_jax."):
-    return  # it may do more to embeddings than add to them
   blocks = [params[f"decoder_{i}"] for i in range(config.num_decoder_layers)]
   reads_source = any("cross_attention" in block for block in blocks)
   kernels = []

@@ -14,7 +14,7 @@ from flax import linen as nn
 
 from lengthgen_jax import sections
 from lengthgen_jax.attention.kernel import DenseBias, SparseBias, attend
-from lengthgen_jax.attention.normalizers import SOFTMAX, AttentionConfig
+from lengthgen_jax.attention.normalizers import AttentionConfig
 from lengthgen_jax.attention.positions.encoding import PositionConfig
 from lengthgen_jax.attention.temperature import TEMPERATURES, tau
 from lengthgen_jax.coordinates import Array
@@ -31,7 +31,7 @@ class ModelConfig(sections.Shape, kw_only=True):
   num_segments: int = 1  # rows of the segment embedding; 1: there is none
   positions: PositionConfig = PositionConfig()
   temperature: sections.Temperature = sections.Temperature()
-  attention: AttentionConfig = SOFTMAX
+  attention: AttentionConfig = AttentionConfig()
 
   @property
   def head_dim(self) -> int:
@@ -45,16 +45,6 @@ class ModelConfig(sections.Shape, kw_only=True):
       "dtype": self.dtype,
       "precision": self.precision,
     }
-
-  def input_index(self, token: Array, phase: Array, segment: Array) -> Array:
-    """Returns the index in `Transformer.token_memory` of inputs, elementwise.
-
-    `phase` is their position modulo positions.cyclic_period, 0 without it;
-    `segment` is ignored where the model embeds none.
-    """
-    period = self.positions.cyclic_period or 1
-    segment = segment * (self.num_segments > 1)
-    return token + self.vocab_size * (phase + period * segment)
 
 
 class Recorded(nn.Module):
@@ -80,23 +70,21 @@ class Attention(Recorded):
   config: ModelConfig
 
   def setup(self) -> None:
-    config, initial = self.config, self.config.temperature.initial
+    config = self.config
     dense = partial(nn.DenseGeneral, **config.dense)
     heads = (config.num_heads, config.head_dim)
     self.query, self.key, self.value = dense(heads), dense(heads), dense(heads)
     self.out = dense(config.emb_dim, axis=(1, 3))
     kind = TEMPERATURES[config.temperature.kind]
     shape = (config.num_heads,) if kind.per_head else ()
-    self.tau_scale = self.tau_offset = None
-    if kind.counts:
-      self.tau_scale = initial
-      if kind.learned:
-        init = nn.initializers.constant(initial)
-        self.tau_scale = self.param("temperature", init, shape)
+    self.tau_scale, self.tau_offset = config.temperature.initial, None
+    self.temperature_projection = None
+    if kind.counts and kind.learned:
+      init = nn.initializers.constant(self.tau_scale)
+      self.tau_scale = self.param("temperature", init, shape)
     if kind.offset:
       init = nn.initializers.ones
       self.tau_offset = self.param("temperature_offset", init, shape)
-    self.num_projections = kind.projections
     if kind.projections:
       self.temperature_projection = dense(
         (kind.projections, config.num_heads),
@@ -134,7 +122,7 @@ class Attention(Recorded):
       key_value = new
     key, value = key_value
     b = self.tau_offset  # `b` of Temperature.value
-    if self.num_projections:
+    if self.temperature_projection is not None:
       projection = self.temperature_projection(inputs_q)
       b = jnp.moveaxis(projection, -2, 0)  # [projections, B, T, H]
     config = self.config

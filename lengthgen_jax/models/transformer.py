@@ -221,7 +221,8 @@ class Transformer(layers.Recorded):
 
   def token_memory(self) -> dict:
     """Returns the `memory` [1, H, segments·period·V, K] of every token at every
-    phase of the cyclic index in every segment, at `ModelConfig.input_index`.
+    phase of the cyclic index in every segment, at token + V·(phase +
+    period·segment).
 
     If there are no encoder layers, and the only positions are a cyclic index or
     there are none, cross-attention has no other keys.

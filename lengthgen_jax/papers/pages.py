@@ -181,7 +181,7 @@ def measured(rows: list[Row], kept: Archive) -> pd.DataFrame:
   names |= {"samples": "n", "width": "width"}
   cells = cells_of(labeled_rows(rows, kept))
   part = tables.with_seeds(cells[~cells.stress.eq(True)])
-  return tables.wide(part, names, lambda cell: tables.cell_text(cell, ""))
+  return tables.wide(part, names)
 
 
 def certificates(shown: list[dict]) -> pd.DataFrame:

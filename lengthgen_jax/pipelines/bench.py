@@ -176,11 +176,8 @@ def table_line(row: dict[str, Any], peak: float) -> str:
   rate = row["flops"] / row["seconds"]
   numbers = [1e3 * row["seconds"], row["rows"] / row["seconds"], rate / 1e9]
   numbers += [100 * rate / peak, row["first_call"]]
-  texts = [f"{x:.3g}" if x < 1000 else f"{x:.0f}" for x in numbers]
-  cells = [
-    x if number else "-" for x, number in zip(texts, numbers, strict=True)
-  ]
-  return f"{row['name']:<32}" + "".join(f"{cell:>13}" for cell in cells)
+  text = lambda x: f"{x:.3g}" if 0 < x < 1000 else f"{x:.0f}" if x else "-"
+  return f"{row['name']:<32}" + "".join(f"{text(x):>13}" for x in numbers)
 
 
 def peak_flops(dtype: str, precision: str) -> float:

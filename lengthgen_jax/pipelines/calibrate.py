@@ -1,6 +1,5 @@
 """This is --mode=calibrate: it turns a model's attention into a bias file."""
 
-import json
 import pathlib
 
 import numpy as np
@@ -93,7 +92,7 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
       interpolating.append(model)
       continue
     reason = "diverged" if model.diverged else "did not interpolate"
-    runs.print_note(
+    hosts.print_note(
       f"seed {model.seed} {reason} (EM {100 * model.em:.1f} %,"
       f" abc.min_exact_match={threshold}); dropped"
     )
@@ -131,7 +130,7 @@ def write_bias(
   selections_by_seed, best_scores, attention_by_seed = {}, [], {}
   for model in models:
     attention, solved = mean_attention.collect(section, model, conditions)
-    runs.print_note(
+    hosts.print_note(
       f"seed {model.seed}: collected {section.samples} samples at each of"
       f" {len(conditions)} conditions, solved {min(solved):.1f} to"
       f" {max(solved):.1f} %"
@@ -149,7 +148,7 @@ def write_bias(
     if any(selection.keep[used].any() for selection in selections.values()):
       selections_by_seed[model.seed] = selections
     else:
-      runs.print_note(f"seed {model.seed}: no head has a line; dropped")
+      hosts.print_note(f"seed {model.seed}: no head has a line; dropped")
   check(
     selections_by_seed,
     f"calibration: no line passes calibration.kappa={section.kappa} (of"
@@ -174,7 +173,7 @@ def write_bias(
     "seeds": list(selections_by_seed),
     "sites": experiment.site_segments,
     "conditions": conditions,
-    "calibration": json.loads(section.to_json_best_effort()),
+    "calibration": section.to_dict(),
   }
   if hosts.is_primary():
     folder.mkdir(parents=True, exist_ok=True)
@@ -182,7 +181,7 @@ def write_bias(
     # The bias is written last, and atomically: if there is one, calibration is
     # done.
     file.save(folder / "bias.npz", bias, metadata)
-  runs.print_note(
+  hosts.print_note(
     f"calibrated {len(selections_by_seed)} of {len(models)} seeds"
   )
 
@@ -217,7 +216,7 @@ def _print_lines(
           text += " or has moved it to layer 0"
       else:
         text += f", not above calibration.{kappa}={section[kappa]}"
-    runs.print_note(
+    hosts.print_note(
       f"seed {model.seed} {site} layer {layer} head {head}: {text}"
     )
 

@@ -11,8 +11,9 @@ def run(config: ConfigDict) -> int:
   """Prints every field of the config, but for the sections of other tasks, and
   then those that are others in the second stage of --mode=abc; returns the exit
   code."""
+  fields.check_fields(config)
   other_tasks = {task.section for task in TASKS.values()}
-  other_tasks -= {TASKS[config.task].section} if config.task in TASKS else set()
+  other_tasks -= {TASKS[config.task].section}
   first = flatten_dict(config.to_dict(), sep=".")
   stage = fields.retrain_config(config, config.seeds, "calibrate/bias.npz")
   second = flatten_dict(stage.to_dict(), sep=".")

@@ -11,11 +11,11 @@ import pathlib
 from ml_collections import ConfigDict
 
 import lengthgen_jax
-from lengthgen_jax import stopwatch
+from lengthgen_jax import hosts, stopwatch
 from lengthgen_jax.config.files import config_hash
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import EvalSpec, Model
-from lengthgen_jax.pipelines import calibrate, runs, workdir
+from lengthgen_jax.pipelines import calibrate, workdir
 from lengthgen_jax.probes.activations import observations
 from lengthgen_jax.probes.figures import draw_biases
 from lengthgen_jax.results import figures, records, tables
@@ -96,8 +96,8 @@ def evaluate(
   merged = records.merge(path, rows, keep_larger=not config.eval.replace)
   kept = sum(row is not new for row, new in zip(merged, rows, strict=True))
   if kept:
-    runs.print_note(
-      f"{path}: kept {kept} earlier rows of more samples;"
+    hosts.print_note(
+      f"{path}: earlier rows of more samples are kept ({kept});"
       " --config.eval.replace=True replaces them"
     )
   return merged
@@ -109,7 +109,7 @@ def measure(config: ConfigDict, model: Model, spec: EvalSpec) -> list[dict]:
   task = model.experiment.task
   rows = measures.test_rows(model, spec, config.eval.free_running)
   exact_match_row = rows[0]
-  runs.print_note(
+  hosts.print_note(
     f"seed {model.seed}, {spec.name}, {spec.length} {task.unit}: EM"
     f" {100 * exact_match_row['value']:.1f} % of {exact_match_row['n']}"
   )
@@ -136,7 +136,7 @@ def frontiers(
     spec = EvalSpec(name, name, (), bound, samples, seed, section.memory_mb)
     row = measures.frontier(model, spec, rows)
     frontier_rows.append({"test_set": name, "length": None, "bits": None} | row)
-    runs.print_note(
+    hosts.print_note(
       f"seed {model.seed}, {name}: exact match of at least"
       f" {100 * measures.COMPLETE_EM:.0f} % up to {row['value']:.0f}"
       f" {task.unit} (tried up to {bound})"
@@ -154,7 +154,7 @@ def eval_specs(
     zip(section.lengths, itertools.cycle(section.samples), strict=False)
   )
   for test_set, length in itertools.product(
-    task.tested_sets(section), [x for x in section.lengths if x <= longest]
+    task.tested_sets(section), [x for x in samples_by_length if x <= longest]
   ):
     samples = samples_by_length[length]
     if test_set not in section.test_sets:
@@ -213,5 +213,4 @@ def row_conditions(stage: workdir.Stage, model: Model) -> dict:
     "prune": bool(config.prune.enabled and model.scaffold),
     "config_hash": config_hash(config),
     "version": lengthgen_jax.__version__,
-    "position": None,
   }

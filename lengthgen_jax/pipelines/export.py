@@ -14,13 +14,14 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from lengthgen_jax import hosts
 from lengthgen_jax.attention.biases import file
 from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import check, file_errors, local_path
 from lengthgen_jax.evaluation.trained import Model, best
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.pipelines import evaluate, runs, workdir
+from lengthgen_jax.pipelines import evaluate, workdir
 from lengthgen_jax.pretrained import files
 from lengthgen_jax.proofs import table
 from lengthgen_jax.results import records
@@ -102,7 +103,7 @@ def choose(
     proved = [x for x in certificates if certificates[x]["outcome"] == 1]
     if not proved:
       note = "no seed is proved: the best one by validation is exported"
-      runs.print_note(note)
+      hosts.print_note(note)
       return best(models)
     seed = max(proved, key=lambda x: certificates[x]["margin"])
   seeds = ", ".join(map(str, by_seed))

@@ -46,9 +46,12 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
   each of at most config.finetune.rounds rounds every seed of which inputs no
   longer than in training show that it is wrong, or right by a thin margin.
   With 0 rounds nothing is certified either."""
+  is_abc = workdir.is_abc(folder)
   if not config.finetune.rounds:
+    if is_abc:
+      hosts.print_note("finetune.rounds=0: nothing is pruned or certified")
     return
-  name = "retrain" if workdir.is_abc(folder) else "train"
+  name = "retrain" if is_abc else "train"
   stage = workdir.load_trained(config, folder, name)
   failed = {}  # {str(seed): inputs on which it failed in earlier rounds}
   for number in itertools.count(1):
@@ -65,11 +68,12 @@ def certify_and_finetune(config: ConfigDict, folder: pathlib.Path) -> None:
     run = runs.finetuning_run(config.finetune, stage.run, path.parent)
     inputs = json.loads(path.read_text(encoding="utf-8"))
     failed |= {seed: x["failing"] for seed, x in inputs.items()}
-    runs.print_note(
+    hosts.print_note(
       f"certification, round {number}: training on inputs that fail or nearly"
       f" do, seeds {', '.join(inputs)}"
     )
-    loop.train(run, runs.initial(run, stage.models))
+    params = {model.seed: model.params for model in stage.models}
+    loop.train(run, [params[seed] for seed in run.seeds])
     stage = workdir.after_round(stage, run)
 
 
@@ -86,7 +90,7 @@ def _inputs(
     if texts["failing"] or (texts["thin"] and not is_wrong):
       inputs[str(model.seed)] = texts
     elif is_wrong:
-      runs.print_note(
+      hosts.print_note(
         f"seed {model.seed} is wrong, but no input as short as in training is"
         " known on which it is: it is finetuned no more"
       )

@@ -6,9 +6,10 @@ import sys
 
 from ml_collections import ConfigDict
 
+from lengthgen_jax import hosts
 from lengthgen_jax.errors import check, file_errors, local_path
 from lengthgen_jax.evaluation.trained import best
-from lengthgen_jax.pipelines import runs, workdir
+from lengthgen_jax.pipelines import workdir
 
 
 def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
@@ -23,7 +24,7 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
     "standard input is closed: name a file of inputs with --input",
   )
   model = best(workdir.load_stage(config, folder).models)
-  runs.print_note(
+  hosts.print_note(
     f"answering with seed {model.seed}, step {model.step}"
     f" (best validation EM {100 * model.em:.1f} %)"
   )
@@ -32,7 +33,7 @@ def run(config: ConfigDict, folder: pathlib.Path, source: str | None) -> int:
     sys.stdin.reconfigure(errors="replace")
     inputs = sys.stdin
   else:
-    with file_errors(f"--input={source}:"):
+    with file_errors(f"--input={source}: cannot be read"):
       path = local_path("--input", source)
       inputs = io.StringIO(path.read_text(encoding="utf-8", errors="replace"))
   groups = ([line] for line in inputs) if inputs.isatty() else [list(inputs)]

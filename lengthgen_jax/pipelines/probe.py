@@ -14,11 +14,12 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from lengthgen_jax import hosts
 from lengthgen_jax.drawing import save
-from lengthgen_jax.errors import UsageError, check, check_choice
+from lengthgen_jax.errors import check, check_choice, user_errors
 from lengthgen_jax.evaluation import measures
 from lengthgen_jax.evaluation.trained import Model, best
-from lengthgen_jax.pipelines import evaluate, runs, workdir
+from lengthgen_jax.pipelines import evaluate, workdir
 from lengthgen_jax.probes import figures
 from lengthgen_jax.probes.activations import Mean, Observation, observations
 from lengthgen_jax.probes.figures import FigureData, tokens_of
@@ -48,7 +49,7 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   records.merge(folder / "probes.jsonl", rows)
   text = summary(rows)
   print(text)
-  runs.print_note(f"drawing {', '.join(drawn)}")
+  hosts.print_note(f"drawing {', '.join(drawn)}")
   labels = _labels(model, section.samples)
   data = FigureData(inputs, rows, model.seed, labels)
   figure_folder = folder / "figures" / "probes"
@@ -80,11 +81,9 @@ def _inputs(config: ConfigDict, model: Model) -> dict[str, Observation]:
   task, inputs = model.experiment.task, {}
   default = (task.figure_input or task.usage,)
   for text in map(str, config.probe.inputs or default):
-    try:
+    with user_errors("probe.inputs"):
       _, lengths = task.parse(text)
       batch = jax.device_get(model.text_batch(text))
-    except ValueError as error:
-      raise UsageError(f"probe.inputs: {error}") from error
     sequences = [batch.keys, batch.source_keys]
     longest = max(len(tokens_of(keys)) for keys in sequences if keys)
     check(
@@ -114,7 +113,7 @@ def _rows(
     if not selected:
       continue
     length_text = f"{length} {task.unit}"
-    runs.print_note(f"seed {model.seed}, {length_text}: {', '.join(selected)}")
+    hosts.print_note(f"seed {model.seed}, {length_text}: {', '.join(selected)}")
     batches = observations(
       model,
       length,

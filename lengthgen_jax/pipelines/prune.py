@@ -141,7 +141,6 @@ def paths(model: Model) -> Paths:
   if batch.source is not None:
     tokens.append(batch.source)
     coordinates["cross"] = batch.rows, batch.source_keys
-    coordinates["encoder"] = batch.source_keys, batch.source_keys
   tokens = np.concatenate(tokens, axis=1)
   return Paths(
     model.scaffold,

@@ -3,13 +3,11 @@
 import dataclasses
 import json
 import pathlib
-import sys
 
 import jax
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
-from lengthgen_jax import hosts, sections
+from lengthgen_jax import sections
 from lengthgen_jax.config import build
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.evaluation import trained
@@ -17,12 +15,6 @@ from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.training import loop, mesh
 
 TRAINING_INPUTS = "inputs.json"  # of a round of finetuning, by seed
-
-
-def print_note(line: str) -> None:
-  """Prints a line on the first host's standard error, above a progress bar."""
-  if hosts.is_primary():
-    tqdm.write(line, file=sys.stderr)
 
 
 def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
@@ -42,9 +34,7 @@ def make_run(config: ConfigDict, folder: pathlib.Path) -> loop.Run:
     seeds=tuple(config.seeds),
     scaffold=scaffold,
     folder=folder,
-    save_every=config.checkpoint.every,
-    keep=config.checkpoint.keep,
-    report=print_note,
+    checkpoint=sections.Checkpoint(**config.checkpoint),
     sparse=experiment.trains_sparse(scaffold),
     mesh=mesh.make(config.mesh, config.seeds, config.train.batch_size),
   )
@@ -58,11 +48,11 @@ def _check_scaffold(
   if "self" in scaffold and not experiment.bias.allow_leak:
     leak = scaffold["self"].first_leak()
     if leak is not None:
-      seed, layer, head, row, column = leak
+      seed, layer, head = leak
       raise UsageError(
         f"bias leaks the future: site self, index of the seed {seed}, layer"
-        f" {layer}, head {head}, row {row} sees column {column}; repair it, or"
-        " ask for it by --config.bias.allow_leak=true"
+        f" {layer}, head {head}; repair it, or ask for it by"
+        " --config.bias.allow_leak=true"
       )
   for alone, width in build.input_widths(config, experiment):
     alone.check_scaffold(width, scaffold)
@@ -115,13 +105,6 @@ def finetuning_run(
     ),
     mesh=run.mesh.for_seeds(len(seeds), run.train.batch_size),
   )
-
-
-def initial(run: loop.Run, models: list[trained.Model]) -> list[dict]:
-  """Returns the parameters that the seeds of a run start from, of models of
-  these seeds."""
-  params = {model.seed: model.params for model in models}
-  return [params[seed] for seed in run.seeds]
 
 
 def load(run: loop.Run, checkpoint: str) -> list[trained.Model]:

@@ -7,7 +7,7 @@ import jax
 from jax.flatten_util import ravel_pytree
 from ml_collections import ConfigDict
 
-from lengthgen_jax import rng
+from lengthgen_jax import hosts, rng
 from lengthgen_jax.construction import weights
 from lengthgen_jax.pipelines import evaluate, finetune, runs, workdir
 from lengthgen_jax.training import loop
@@ -19,19 +19,19 @@ def run(config: ConfigDict, folder: pathlib.Path) -> int:
   finetune.check_config(config)
   initial = initial_parameters(config, training_run)
   workdir.open_workdir(config, folder, "train")
+  seeds = ", ".join(map(str, training_run.seeds))
+  hosts.print_note(f"training {config.task}, {config.method}, seeds {seeds}")
   loop.train(training_run, initial)
   finetune.certify_and_finetune(config, folder)
   return evaluate.run(config, folder)
 
 
-def initial_parameters(
-  config: ConfigDict, training_run: loop.Run
-) -> list | None:
+def initial_parameters(config: ConfigDict, training_run: loop.Run) -> list:
   """Returns the parameters that each seed starts from, those of config.initial
-  plus normal noise; None if every seed draws random ones."""
+  plus normal noise; none if every seed draws random ones."""
   section = config.initial
   if section.kind == "random":
-    return None
+    return []
   params = weights.parameters(
     training_run.experiment, section.longest, section.copies
   )

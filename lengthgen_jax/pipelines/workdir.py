@@ -100,9 +100,11 @@ def is_of(config: ConfigDict, workdir: pathlib.Path) -> bool:
   )
   # A pretrained model's config is compared with its card (`load_trained`).
   differences = [] if model else files.differences(config, saved_config)
+  more = f" and {len(differences) - 5} more" if len(differences) > 5 else ""
   check(
     not differences,
-    f"--workdir={workdir} belongs to another config: {'; '.join(differences)}."
+    f"--workdir={workdir} belongs to another config: "
+    f"{'; '.join(differences[:5])}{more}."
     " Choose another workdir, or the config it was made with",
   )
   return True
@@ -153,7 +155,7 @@ def read_certificates(workdir: pathlib.Path) -> dict[str, dict]:
   if not path.exists():
     return {}
   with file_errors(f"{path}: cannot be read"):
-    return json.loads(path.read_text(encoding="utf-8"))
+    return {} | json.loads(path.read_text(encoding="utf-8"))
 
 
 # What was trained there.
@@ -325,9 +327,9 @@ class LoadedModel:
       a model that was trained in a workdir."""
 
   model: trained.Model
-  config: ConfigDict
-  certificate: dict[str, Any] | None
-  data_sheet: dict[str, Any] | None
+  config: ConfigDict = dataclasses.field(repr=False)
+  certificate: dict[str, Any] | None = dataclasses.field(repr=False)
+  data_sheet: dict[str, Any] | None = dataclasses.field(repr=False)
 
   def predict(self, texts: str | Iterable[str]) -> str | list[str]:
     """Returns the answer to an input text, or a list of those to several.

@@ -12,16 +12,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict
 
 from lengthgen_jax import rng
 from lengthgen_jax.coordinates import Coordinates
-from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model, attention_bytes
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.models.transformer import blocks
@@ -188,15 +185,3 @@ def observations(
     )
     count, batch = min(batch_size, samples - start), jax.device_get(batch)
     yield Observation(model, batch, count, units)
-
-
-def activation(acts: dict, name: str) -> jax.Array | np.ndarray:
-  """Returns the activation with a name, like
-  "decoder_0.self_attention.weights"; for a wrong one raises a UsageError that
-  lists all names."""
-  named: dict[str, Any] = flatten_dict(acts, sep=".")
-  check(
-    name in named,
-    f"no activation {name!r} in this model: choose one of {', '.join(named)}",
-  )
-  return named[name]

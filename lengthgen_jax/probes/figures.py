@@ -4,7 +4,7 @@ residuals, and what probes and certificates measured."""
 import itertools
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -59,16 +59,6 @@ class FigureData(NamedTuple):
     for number, (text, observation) in enumerate(self.inputs.items(), start=1):
       prefix = f"input{number}_" if len(self.inputs) > 1 else ""
       yield prefix, text, observation
-
-
-class Point(NamedTuple):
-  """A value that is drawn in the panel and the curve of these names."""
-
-  panel: str
-  name: str  # in the legend
-  curve: str  # tells apart curves of one name
-  length: int
-  value: float
 
 
 # Labels.
@@ -359,16 +349,17 @@ def _bars(
 # Curves.
 
 
-def curves(points: Iterable[Point], title: str, row: Any) -> plt.Figure:
+def curves(points: pd.DataFrame, title: str) -> plt.Figure:
   """Draws medians of values against length, and the area of their range, in a
-  panel each; some row says the unit and the longest length of training.
+  panel each. `points` are rows of probes with the columns `panel`, `name` (in
+  the legend) and `curve`, which tells apart curves of one name.
 
   Curves of one name have one style in all panels. Those of different names are
   moved up by a point and a half each, so that equal ones are seen side by side.
   """
-  table = pd.DataFrame(points)
-  parts, names = table.groupby("panel", sort=False), [*table.name.unique()]
+  parts, names = points.groupby("panel", sort=False), [*points.name.unique()]
   (figure, axes), handles = panels(len(parts), 3.2, 2.4), {}
+  row = points.iloc[0]
   x_label = f"length ({row['unit']}; dotted: longest trained)"
   for axis, (panel_title, part) in zip(axes, parts, strict=True):
     axis.set(title=panel_title, xlabel=x_label, xscale="log")
@@ -404,13 +395,11 @@ def by_length(data: FigureData) -> Named:
   for row in data.rows:
     probe, head = PROBES[row["metric"]], row["head"]
     if probe.by_length and (head is None or row["seed"] == data.seed):
-      title, name = probe.title, location_name(row)
-      if head is not None:
-        title += f", each head of seed {data.seed}"
-      point = Point(title, name, f"{head}", row["length"], row["value"])
-      points.append(point)
+      of_head = "" if head is None else f", each head of seed {data.seed}"
+      names = {"panel": probe.title + of_head, "name": location_name(row)}
+      points.append(row | names | {"curve": f"{head}"})
   if points:
-    yield "by_length", curves(points, "probes against length", data.rows[0])
+    yield "by_length", curves(pd.DataFrame(points), "probes against length")
 
 
 def draw_comparison(
@@ -422,7 +411,7 @@ def draw_comparison(
   # A title "PROBE, LOCATION" takes two lines.
   panel = rows.title.str.replace(", ", ",\n", n=1)
   points = rows.assign(panel=panel, name=rows.model, curve="")
-  return save(curves(points, title, rows.iloc[0]), path)
+  return save(curves(points, title), path)
 
 
 # Exact match without a head, without a line, with another residual.

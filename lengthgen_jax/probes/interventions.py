@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.evaluation.trained import Model, scored
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.probes.activations import RESIDUALS, Mean, Observation
@@ -156,7 +157,7 @@ def bias_lines(model: Model) -> dict[BiasLine, list[Entry]]:
   """
   entries = {}
   for site, bias in model.scaffold.items():
-    if not bias.supports_sparse:
+    if not isinstance(bias, SiteLines):
       continue
     segments = model.experiment.site_segments[site]
     for layer, head, k in np.argwhere(np.asarray(bias.valid)).tolist():
@@ -182,11 +183,13 @@ def patch_points(experiment: Experiment) -> list[Point]:
   ("inputs", None), those of the decoder's inputs; and the RESIDUALS of each
   decoder block.
   """
-  points: list[Point] = [("inputs", None)]
-  if "cross" in experiment.model.depths:
-    points.insert(0, ("source", None))
-  layers = range(experiment.model.config.num_decoder_layers)
-  return points + [(name, layer) for layer in layers for name in RESIDUALS]
+  depths = experiment.model.depths
+  embedded = ("source", "inputs") if "cross" in depths else ("inputs",)
+  layers = range(depths["self"])
+  return [
+    *((name, None) for name in embedded),
+    *((name, layer) for layer in layers for name in RESIDUALS),
+  ]
 
 
 def edited_logits(

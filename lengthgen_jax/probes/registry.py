@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from lengthgen_jax.attention.lines import SiteLines
 from lengthgen_jax.errors import check
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import attention_probes, interventions, sorting_probes
@@ -35,7 +36,7 @@ DIGITS = Requirement(
 )
 LINES = Requirement(
   "models whose attention bias is lines",
-  lambda model: any(x.supports_sparse for x in model.scaffold.values()),
+  lambda model: any(isinstance(x, SiteLines) for x in model.scaffold.values()),
 )
 
 

@@ -63,6 +63,8 @@ def _cell(rows: pd.DataFrame) -> str:
 
 def summary(rows: list[dict]) -> str:
   """Returns the table of the rows of one stage as text."""
+  if not rows:
+    return "the probes found nothing to measure in these samples"
   table = comparison_table({"": rows}).drop(columns="model").set_index("probe")
   heading = "median (lowest) of seeds or heads; EM and rates in %"
   return table.rename_axis(index=None, columns=heading).to_string()

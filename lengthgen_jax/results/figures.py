@@ -57,7 +57,7 @@ def curves(
     for index, (number, curve) in enumerate(part.groupby("curve")):
       # Markers within each other show curves that lie on each other.
       size = 4 + 1.5 * (len(names) - index) if len(names) < 9 else 5
-      style = {"marker": "o", "fillstyle": "none", "markersize": size}
+      style = {"marker": "o", "markersize": size}
       at = [places.index(place) for place in sorted(curve[x])]
       _draw_curve(axis, at, curve.sort_values(x), styles[number] | style)
     lengths = joined(part.unit)
@@ -71,7 +71,7 @@ def curves(
       label = f"test length ({lengths}; dotted: longest trained)"
       for longest in set(part.train_length):
         at = np.interp(longest, places, range(len(places)))
-        axis.axvline(at, color="0.6", linestyle=":", linewidth=1)
+        axis.axvline(at, color="0.6", linestyle=":")
     axis.set_xticks(range(len(places)), [f"{place:g}" for place in places])
     axis.set_xlabel(label)
     if metric == "em":
@@ -82,7 +82,7 @@ def curves(
     name = textwrap.fill(curve.name + asked, 50)
     axes[0].plot([], [], label=name, **style)
   handles = axes[0].get_legend_handles_labels()
-  figure.legend(*handles, fontsize=8, loc="outside right center")
+  figure.legend(*handles, loc="outside right center")
   figure.suptitle(f"{title}\n{BAND}", fontsize=8)
   return save(figure, path)
 
@@ -128,7 +128,7 @@ def squares(
     part = part.assign(shown=part["median"].fillna(part.worst).astype(float))
     grid = part.pivot(index=line, columns="length", values="shown")
     grid = 100 * grid.reindex(index=lines, columns=lengths).to_numpy()
-    axis.imshow(grid, vmin=0, vmax=100, aspect="auto")
+    axis.imshow(grid, vmin=0, vmax=100)
     for (i, j), percent in np.ndenumerate(grid):
       if np.isfinite(percent):
         color = "white" if percent < 60 else "black"
@@ -138,7 +138,7 @@ def squares(
     axis.set_yticks(range(len(lines)), lines, fontsize=8)
     first = part.iloc[0]
     begin = f"test set: {first.test_set}" if line == "model" else ""
-    axis.set_title(begin + first["name"], fontsize=8)
+    axis.set_title(begin + first["name"])
   figure.supxlabel(f"test length ({joined(table.unit)})", fontsize=9)
   note = "median of the seeds (of two, the worse); white: not measured"
   figure.suptitle(f"{title}: exact match (%)\n{note}", fontsize=9)

@@ -71,11 +71,10 @@ def page(
 def _table(cells: pd.DataFrame, fields: Sequence[str]) -> dict[str, Any]:
   """Returns the headings of a table, its texts, and what is shown where the
   pointer rests: the single seeds and their samples."""
-  text = lambda cell: tables.cell_text(cell, "")
   seeds = lambda cell: (
     f"{' '.join(map(tables.percent, cell.values))}; n={cell.n}"
   )
-  shown = tables.named(cells, fields, text)
+  shown = tables.named(cells, fields)
   titles = tables.named(cells, fields, seeds)
   titles = titles.where(shown != "–", "")
   titles.loc[:, [not name.isdigit() for name in shown]] = ""

@@ -43,7 +43,7 @@ class Conditions(TypedDict):
   unit: str  # what lengths count
   metric: str
   # Of probes: see probes.activations.Mean.
-  position: int | None
+  position: NotRequired[int | None]
   part: NotRequired[str | None]
   layer: NotRequired[int | None]
   head: NotRequired[int | None]

@@ -18,8 +18,6 @@ from lengthgen_jax.errors import check, file_errors
 from lengthgen_jax.results import figures, html_report, records, tables
 from lengthgen_jax.results.records import of_metric
 
-METRICS = {"em": "exact match", "edit": "edit distance, % of the output"}
-
 
 def write_report(root: pathlib.Path) -> str:
   """Writes the report of all results below a folder; returns what report.md
@@ -37,11 +35,11 @@ def write_report(root: pathlib.Path) -> str:
   missing = missing_results(of_metric(rows, "em"), configs)
   rows, varied = with_varied_fields(rows, configs)
   paragraphs, latex = [tables.LEGEND], []
-  for task, name in itertools.product(varied, METRICS):
+  for task, name in itertools.product(varied, figures.AXES):
     cells = tables.cells_of_task(rows, task, name, varied[task])
     if len(cells):
       table = tables.named(cells, varied[task])
-      title = f"{task}: {METRICS[name]}"
+      title = f"{task}: {figures.AXES[name]}"
       paragraphs += [f"## {title}", tables.to_markdown(table)]
       latex.append(f"% {title}\n{tables.to_latex(table)}")
   paragraphs += [f"Missing: {message}." for message in missing]

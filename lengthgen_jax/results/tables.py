@@ -27,19 +27,16 @@ def percent(fraction: float) -> str:
   return f"{100 * fraction:.1f}"
 
 
-def values_text(
-  cell: Any, to_text: Callable[[float], str] = percent, worst: str = ""
-) -> str:
-  """Returns the median of a cell's seeds and, where its text differs, after
-  `worst` the worst seed in parentheses; of fewer than three seeds each value if
-  they differ."""
+def values_text(cell: Any, to_text: Callable[[float], str] = percent) -> str:
+  """Returns the median of a cell's seeds and, where its text differs, the worst
+  seed in parentheses; of fewer than three seeds each value if they differ."""
   if cell.seeds < 3:
     return ", ".join(dict.fromkeys(map(to_text, cell.values)))
   median, low = to_text(cell.median), to_text(cell.worst)
-  return median if low == median else f"{median} ({worst}{low})"
+  return median if low == median else f"{median} ({low})"
 
 
-def cell_text(cell: Any, worst: str = "worst ") -> str:
+def cell_text(cell: Any) -> str:
   """Returns a cell as text, with its lower bound, if it has one.
 
   Of the frontier "≥" says that nothing failed as far as was looked. " of k"
@@ -47,9 +44,9 @@ def cell_text(cell: Any, worst: str = "worst ") -> str:
   """
   if cell.length == FRONTIER:
     is_open = cell.bound == (cell.median if cell.seeds > 2 else cell.worst)
-    text = "≥ " * is_open + values_text(cell, "{:g}".format, worst)
+    text = "≥ " * is_open + values_text(cell, "{:g}".format)
   else:
-    text = values_text(cell, worst=worst)
+    text = values_text(cell)
     if pd.notna(cell.lower_bound):
       text += f" [{percent(cell.lower_bound)}]"
   return text if cell.seeds == cell.in_curve else f"{text} of {cell.seeds}"
@@ -173,8 +170,7 @@ def _lines(cells: pd.DataFrame) -> pd.DataFrame:
   """Returns lines of `run_table`, with proofs beside the column `label`."""
   labels = [cell.label + proof(cell) for cell in cells.itertuples()]
   names = {"name": "method", "test_set": "test set", "label": "seed"}
-  text = lambda cell: cell_text(cell, "")
-  return wide(cells.assign(label=labels), names, text)
+  return wide(cells.assign(label=labels), names)
 
 
 # Formats.

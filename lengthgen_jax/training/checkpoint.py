@@ -1,12 +1,13 @@
 """Saves the states of a run, and restores them, by Orbax."""
 
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import numpy as np
 
+from lengthgen_jax import hosts
 from lengthgen_jax.errors import UsageError, check
 
 
@@ -69,25 +70,22 @@ class Checkpoints:
     )
 
   def restore(
-    self,
-    abstract: Any,
-    step: int | None = None,
-    report: Callable[[str], None] = print,
+    self, abstract: Any, step: int | None = None
   ) -> tuple[int | None, Any]:
     """Returns (step, state) of the newest checkpoint that can be restored, or
     of `step`; (None, None) if there is no checkpoint.
 
-    `abstract` is a pytree of shapes and dtypes (and shardings) like the state;
-    `report` gets a line for each checkpoint that is passed over. A UsageError
-    says that `step` is missing, that it or every checkpoint cannot be restored,
-    or that one has other seeds or another structure.
+    `abstract` is a pytree of shapes and dtypes (and shardings) like the state.
+    A note is printed for each checkpoint that is passed over. A UsageError says
+    that `step` is missing, that it or every checkpoint cannot be restored, or
+    that one has other seeds or another structure.
     """
     steps, failure = self.steps(), ""
     choices = f"choose last, best or one of {', '.join(map(str, steps))}"
     check(step in [None, *steps], f"eval.checkpoint={step}: {choices}")
     for candidate in reversed(steps) if step is None else [step]:
       if failure:
-        report(f"{failure}; using the one before")
+        hosts.print_note(f"{failure}; using the one before")
       where = f"checkpoint {candidate} in {self.folder}"
       try:
         return candidate, self._restore(candidate, abstract, where)

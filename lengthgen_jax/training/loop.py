@@ -27,7 +27,7 @@ from flax import struct
 from lengthgen_jax import hosts, rng, stopwatch
 from lengthgen_jax.errors import Interrupted, check
 from lengthgen_jax.experiment import Experiment
-from lengthgen_jax.sections import Train
+from lengthgen_jax.sections import Checkpoint, Train
 from lengthgen_jax.tasks import packing
 from lengthgen_jax.tasks.dataset import Part, StepSpec
 from lengthgen_jax.tasks.packing import Batch
@@ -77,9 +77,7 @@ class Run:
   seeds: tuple[int, ...]  # the R seeds, which are trained together
   scaffold: dict  # the bias by attention site, with a leading axis R or 1
   folder: pathlib.Path  # of checkpoints and logs
-  save_every: int  # chunks between checkpoints
-  keep: int  # how many of the newest checkpoints stay
-  report: Callable[[str], None]  # prints a line
+  checkpoint: Checkpoint
   sparse: bool = False
   mesh: Mesh = SINGLE_DEVICE
 
@@ -90,7 +88,7 @@ class Run:
   def open_checkpoints(self, writes: bool = False) -> Checkpoints:
     """Returns the run's checkpoints, which the caller must close."""
     folder = self.folder / "checkpoints"
-    return Checkpoints(folder, self.keep, self.seeds, writes)
+    return Checkpoints(folder, self.checkpoint.keep, self.seeds, writes)
 
 
 class TrainState(struct.PyTreeNode):
@@ -227,7 +225,8 @@ def loss_and_grads(
   def add_microbatch(sums: tuple, i: jax.Array) -> tuple[tuple, None]:
     # Strided, so that an axis that a mesh splits stays split.
     take = lambda x: x.reshape(-1, count, *x.shape[1:])[:, i]
-    part, part_noise = packing.map_examples(take, batch), noise.take(take)
+    part = packing.map_examples(take, batch)
+    part_noise = noise._replace(index=take(noise.index))
     part_sums = jax.value_and_grad(loss)(
       params, spec, scaffold, head, part, part_noise
     )
@@ -323,7 +322,7 @@ def train_chunk(
   experiment = spec.experiment
   cycles_left = (spec.num_steps - state.step) // spec.steps_per_cycle
   cycles = jnp.minimum(spec.chunk_cycles, cycles_left) * ~state.done
-  widths = experiment.num_widths * ~state.done  # that are validated
+  widths = max(experiment.width_counts) * ~state.done  # that are validated
   # The heads that each step of a cycle trains.
   heads = [
     np.array([experiment.output_heads.index(share.head) for share in step_spec])
@@ -401,8 +400,7 @@ def validate(
   widths: jax.Array | int,
 ) -> jax.Array:
   """Returns each head's exact match [heads], a fraction, on held-out examples:
-  the mean over all its widths of training, if `widths` is
-  experiment.num_widths."""
+  the mean over its widths of training, of which none has more than `widths`."""
   experiment = spec.experiment
   width_counts = jnp.array(experiment.width_counts)
   key = jax.random.fold_in(rng.stream(seed, "eval"), step)
@@ -418,7 +416,7 @@ def validate(
           )
         )
         args = params, scaffold, batch, share.head, spec.sparse
-        exact.append(experiment.matches(*args)[1])
+        exact.append(experiment.matches(*args))
       means.append(jnp.concatenate(exact).mean(dtype=jnp.float32))
     return em + jnp.where(width_index < width_counts, jnp.stack(means), 0)
 
@@ -485,12 +483,12 @@ def report_ended(run: Run, before: TrainState, states: TrainState) -> None:
   for r in np.flatnonzero(states.done & ~before.done):
     when = f"at step {states.stopped_at[r]}"
     if states.diverged[r]:
-      run.report(
+      hosts.print_note(
         f"seed {run.seeds[r]}: loss or parameters are not finite {when}; back"
         " to the last finite ones (try a lower train.learning_rate)"
       )
     elif states.stopped_at[r] >= 0:  # otherwise all its steps are used up
-      run.report(
+      hosts.print_note(
         f"seed {run.seeds[r]}: target reached {when}"
         f" (EM {100 * states.best_em[r]:.1f} %)"
       )
@@ -500,7 +498,7 @@ def report_ended(run: Run, before: TrainState, states: TrainState) -> None:
 
 
 @stopwatch.phase("training")
-def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
+def train(run: Run, initial: Sequence[dict] = ()) -> TrainState:
   """Trains until all seeds are done, resuming from the newest checkpoint that
   can be restored; returns the final states [R, ...].
 
@@ -514,11 +512,11 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
       contextlib.closing(run.open_checkpoints(writes=True))
     )
     abstract = run.mesh.shard_shapes(abstract_states(run))
-    last_step, states = checkpoints.restore(abstract, report=run.report)
+    last_step, states = checkpoints.restore(abstract)
     if states is None:
-      states = init_seeds(spec, run.seeds, initial=initial or ())
+      states = init_seeds(spec, run.seeds, initial)
     else:
-      run.report(f"resumed at step {last_step}")
+      hosts.print_note(f"resumed at step {last_step}")
     states = read_numbers(run.mesh, states)
     log = Log(
       run.folder,
@@ -542,7 +540,7 @@ def train(run: Run, initial: Sequence[dict] | None = None) -> TrainState:
       report_ended(run, before, states)
       chunk_count += 1
       stop = hosts.any_host(bool(signals))
-      if stop or states.done.all() or chunk_count % run.save_every == 0:
+      if stop or states.done.all() or chunk_count % run.checkpoint.every == 0:
         checkpoints.save(int(max(states.step)), states)
       if stop:
         raise Interrupted(
@@ -563,9 +561,7 @@ def load(run: Run, checkpoint: str) -> TrainState:
   """
   step = int(checkpoint) if checkpoint.isdigit() else None
   with contextlib.closing(run.open_checkpoints()) as checkpoints:
-    _, states = checkpoints.restore(
-      abstract_states(run), step=step, report=run.report
-    )
+    _, states = checkpoints.restore(abstract_states(run), step)
   check(
     states is not None,
     f"no checkpoint in {run.folder}: train it first (--mode=train)",

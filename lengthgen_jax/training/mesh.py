@@ -19,7 +19,6 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from lengthgen_jax import hosts
 from lengthgen_jax.errors import check
 
 SEED, DATA = "seed", "data"
@@ -162,7 +161,7 @@ def default_shape(devices: int, seeds: int, batch: int) -> tuple[int, int]:
 def _check_every_host_is_used(shape: tuple[int, ...], devices: int) -> None:
   size = math.prod(shape)
   check(
-    size == devices or not hosts.is_multihost(),
+    size == devices or jax.process_count() == 1,
     f"a mesh of {shape} has {size} of {devices} devices; --multihost uses all:"
     " change mesh, seeds or train.batch_size",
   )

@@ -5,17 +5,8 @@ SiteMatrix, with a leading axis of seeds, or of 1 if all seeds share it. An
 entry of BIASES is a function (config.bias, ScaffoldSpec) -> scaffold.
 """
 
-from collections.abc import Callable
-
 from lengthgen_jax.attention.biases import file, window
 from lengthgen_jax.registry import Registry, check_arguments
-
-
-def check_bias(name: str, function: Callable) -> None:
-  """Raises UsageError unless a function that a user registers can be called
-  with config.bias and a ScaffoldSpec."""
-  check_arguments(f"bias {name!r}", function, "section", "spec")
-
 
 BIASES = Registry(
   "bias",
@@ -24,5 +15,7 @@ BIASES = Registry(
     "window": window.window,
     "file": file.from_file,  # lines or matrices read from bias.file
   },
-  check_bias,
+  lambda name, function: check_arguments(
+    f"bias {name!r}", function, "section", "spec"
+  ),
 )

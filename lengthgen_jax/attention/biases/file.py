@@ -73,9 +73,6 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
         for name in file
         if name.startswith(prefix)
       }
-  for name, value in arrays.items():
-    if value.dtype.kind == "f":
-      check(not np.isnan(value).any(), f"bias.file={path}: {name} holds NaN")
   if not is_model and "schema" not in arrays:
     return arrays, {}
   return arrays, check_lines(f"bias.file={path}: {prefix}", arrays)
@@ -92,27 +89,9 @@ def from_file(section: ConfigDict, spec: ScaffoldSpec) -> Scaffold:
   """
   path = section.file
   arrays, meta = read(path)
-  scaffold = (
-    _site_lines(path, arrays, meta, spec)
-    if meta
-    else _site_matrices(path, arrays)
-  )
-  for site, bias in scaffold.items():
-    check(
-      site in spec.site_segments,
-      f"bias.file={path}: has a bias for {site}-attention, but this model has"
-      f" {' and '.join(spec.site_segments)}-attention",
-    )
-    layers = spec.num_decoder_layers
-    if site == "encoder":
-      layers = spec.num_encoder_layers
-    check(
-      bias.shape[1] in (1, layers) and bias.shape[2] == spec.num_heads,
-      f"bias.file={path}: {site} has {bias.shape[1]} layers and"
-      f" {bias.shape[2]} heads; this run has {layers} (or 1) and"
-      f" {spec.num_heads}",
-    )
-  return scaffold
+  if meta:
+    return _site_lines(path, arrays, meta, spec)
+  return _site_matrices(path, arrays)
 
 
 def check_lines(what: str, arrays: dict[str, np.ndarray]) -> dict:
@@ -151,9 +130,11 @@ def check_lines(what: str, arrays: dict[str, np.ndarray]) -> dict:
     if valid is None:
       continue
     check(
-      valid.ndim == 4 and site in meta["sites"],
-      f"{what}{site}_valid: must be [seeds, layers, heads, lines], of a site in"
-      " meta",
+      site in meta["sites"]
+      and valid.ndim == 4
+      and len(valid) == len(meta["seeds"]),
+      f"{what}{site}_valid: must be [seeds, layers, heads, lines], of a site"
+      " and the seeds in meta",
     )
     num_axes = np.shape(arrays.get(f"{site}_intercept", 0))[-1:]
     tails = {"matrix": num_axes * 2, "intercept": num_axes}
@@ -169,6 +150,7 @@ def check_lines(what: str, arrays: dict[str, np.ndarray]) -> dict:
       )
       is_small = np.abs(array.astype(float)) < limits.get(field, np.inf)
       check(is_small.all(), f"{what}{name}: has too large a number, or none")
+  check(len(known) > 2, f"{what}SITE_valid: no site has lines")
   unknown = sorted({*arrays} - known)
   check(not unknown, f"{what}{', '.join(unknown)}: no such array is known")
   return meta
@@ -226,6 +208,8 @@ def _site_matrices(path: str, arrays: dict) -> Scaffold:
       f"bias.file={path}: {site} has shape {values.shape}; expected [1 or N, H,"
       f" T, {'T' if site == 'self' else 'S'}]",
     )
+    is_valid = (values < np.inf).all()  # NaN is not
+    check(is_valid, f"bias.file={path}: {site} holds NaN or inf")
     values = np.where(values <= DENSE_CLOSED, CLOSED, values)
     scaffold[site] = SiteMatrix(values.astype(np.float32)[None])
   return scaffold

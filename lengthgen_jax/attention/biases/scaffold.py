@@ -50,8 +50,7 @@ class ScaffoldSpec:
   task: Task  # the main task, whose axes, segments and strides lines follow
   # by attention site, the names of the keys' segments, by number
   site_segments: dict[str, tuple[str, ...]]
-  num_decoder_layers: int
-  num_encoder_layers: int
+  depths: dict[str, int]  # by attention site, the number of layers
   num_heads: int
   seeds: tuple[int, ...]
 
@@ -60,13 +59,12 @@ class SiteMatrix(NamedTuple):
   """The bias of one attention site for every (row index, key index).
 
   It comes from a file or a registered bias, and takes the place of SiteLines
-  where only `shape`, `dense`, `first_leak` and `supports_sparse` are used.
+  where only `shape`, `dense` and `first_leak` are used.
   """
 
   # [R or 1, N or 1, H, T_max, S_max], -inf where closed; without R in the
   # SiteMatrix of one seed
   values: Array
-  supports_sparse = False
 
   @property
   def shape(self) -> tuple[int, ...]:
@@ -88,12 +86,13 @@ class SiteMatrix(NamedTuple):
     )
 
   def first_leak(self) -> tuple[int, ...] | None:
-    """Returns (seed, layer, head, row, column) of the first open cell whose key
-    is in the future; None if there is none."""
+    """Returns (seed, layer, head) of the first open cell whose key is in the
+    future; None if there is none."""
     height, width = self.values.shape[-2:]
     future = np.arange(width) > np.arange(height)[:, None]
-    leaks = np.argwhere((np.asarray(self.values) != CLOSED) & future)
-    return tuple(map(int, leaks[0])) if len(leaks) else None
+    is_leak = (np.asarray(self.values) != CLOSED) & future
+    leaks = np.argwhere(is_leak)[:, :3].tolist()
+    return tuple(leaks[0]) if leaks else None
 
 
 Scaffold = dict[str, SiteLines | SiteMatrix]

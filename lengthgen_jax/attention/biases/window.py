@@ -109,7 +109,7 @@ def _deal_to_heads(
 ) -> SiteLines:
   """Deals lines to heads in turn, until every line is dealt and every head has
   one; the first `num_in_first_layer` lines are in the first layer alone."""
-  heads, layers, count = spec.num_heads, spec.num_decoder_layers, len(lines)
+  heads, layers, count = spec.num_heads, spec.depths["self"], len(lines)
   turn = np.arange(-(-max(count, heads) // heads) * heads)
   order = np.where(turn < max(count, heads), turn % count, -1)
   order = order.reshape(-1, heads).T  # [H, K], -1 where there is no line
