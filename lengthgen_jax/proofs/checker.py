@@ -415,6 +415,8 @@ class Sequences:
     read = self.num_long * (not self.is_first)  # of operands, in each column
     fits &= symbols.shape[1] == read + self.is_grid
     require(fits, "the parts of the card's table do not fit one another")
+    is_near = self.slack < 2 or bool(self.marks)  # for lemma 1
+    require(is_near, "slack: without marks it is 0 or 1")
     self.min_last_column = self.slack + bool(self.marks)
     direction = table["direction"]
     require(direction in (1, -1), "the card's table has no direction")
