@@ -83,6 +83,7 @@ def evaluate(
   records.read_results(path)  # what cannot be read is refused before the tests
   config, rows = stage.config, []
   measured = {} if measured is None else measured
+  hosts.print_note(f"testing the stage {stage.name}")
   for model in stage.models:
     key = model.seed, model.checksum
     if key not in measured:
