@@ -8,6 +8,7 @@ import io
 import pathlib
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 from absl import flags
@@ -118,6 +119,14 @@ def refuses(*words: str):
   (line,) = str(caught.value).splitlines()
   for word in words:
     assert word in line
+
+
+@contextlib.contextmanager
+def noted():
+  """Returns a context that gives a list of the notes that are printed in it."""
+  lines = []
+  with mock.patch("lengthgen_jax.hosts.print_note", lines.append):
+    yield lines
 
 
 def refused(mode: str, config, workdir) -> str:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
-from command import contents, refuses
+from command import contents, noted, refuses
 from pytrees import leaf_bytes
 
 from lengthgen_jax.training.checkpoint import Checkpoints
@@ -56,9 +56,10 @@ def two_steps(tmp_path):
 
 def assert_restores(store, saved_step: int, **options) -> list[str]:
   """Restoring gives what was saved at a step, and changes nothing on disk;
-  returns the reported lines."""
-  lines, before = [], contents(store.folder.parent)
-  step, state = store.restore(ABSTRACT, report=lines.append, **options)
+  returns the notes."""
+  before = contents(store.folder.parent)
+  with noted() as lines:
+    step, state = store.restore(ABSTRACT, **options)
   assert contents(store.folder.parent) == before
   saved = state_at(saved_step)
   assert step == saved_step

@@ -11,10 +11,12 @@ from unittest import mock
 import numpy as np
 import pytest
 import toy
+from command import noted
 from pytrees import leaf_bytes
 from rows import logged
 from toy import BAD_LOSS, CONVERGING, HOPELESS
 
+from lengthgen_jax import sections
 from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.results import records
 from lengthgen_jax.training import log, loop
@@ -24,29 +26,25 @@ FATES = (CONVERGING, BAD_LOSS, HOPELESS)
 
 
 def make_run(folder, fates=FATES, save_every=1):
-  """A short loop.Run, and the lines that it will report."""
-  lines = []
+  """A short loop.Run."""
   train = toy.train_config(steps=60, warmup_steps=30, target_exact_match=2.0)
   folder.mkdir(exist_ok=True)
-  run = loop.Run(
+  return loop.Run(
     experiment=toy.Toy(),
     train=train,
     seeds=SEEDS,
     scaffold=toy.scaffold(*fates),
     folder=folder,
-    save_every=save_every,
-    keep=9,
-    report=lines.append,
+    checkpoint=sections.Checkpoint(every=save_every, keep=9),
   )
-  return run, lines
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
   """(final states, reported lines, folder) of a run in one go."""
   folder = tmp_path_factory.mktemp("whole") / "run"
-  run, lines = make_run(folder)
-  return loop.train(run), lines, folder
+  with noted() as lines:
+    return loop.train(make_run(folder)), lines, folder
 
 
 def test_a_seed_that_diverges_stops_and_the_others_go_on(whole):
@@ -74,9 +72,8 @@ def test_a_run_resumes_where_it_was(lost, whole, tmp_path):
   shutil.copytree(folder, copy)
   for step in lost:
     shutil.rmtree(copy / "checkpoints" / str(step))
-  run, lines = make_run(copy)
-  step = 60 - 20 * len(lost)
-  with mock.patch("tensorboardX.SummaryWriter") as writer:
+  run, step = make_run(copy), 60 - 20 * len(lost)
+  with mock.patch("tensorboardX.SummaryWriter") as writer, noted() as lines:
     assert leaf_bytes(loop.train(run)) == leaf_bytes(states)
   # TensorBoard shows no point twice, and loses none.
   assert writer.call_args.kwargs["purge_step"] == step + 1
@@ -86,7 +83,7 @@ def test_a_run_resumes_where_it_was(lost, whole, tmp_path):
 
 def test_seeds_behind_the_farthest_are_saved_too(tmp_path):
   """A checkpoint is named after the seed that is farthest."""
-  run, lines = make_run(tmp_path, (CONVERGING,) * 3)
+  run = make_run(tmp_path, (CONVERGING,) * 3)
   start = loop.init_seeds(run.spec, SEEDS)
   states, _ = toy.chunk(run.spec, start, SEEDS, run.scaffold, 20)
   states = states.replace(
@@ -99,7 +96,8 @@ def test_seeds_behind_the_farthest_are_saved_too(tmp_path):
   checkpoints.close()
   rows = [{"seed": r, "step": n} for n in (20, 40, 60) for r in SEEDS]
   records.append(tmp_path / "metrics.jsonl", rows)
-  states = loop.train(run)
+  with noted() as lines:
+    states = loop.train(run)
   assert states.step.tolist() == [60, 60, 60]
   assert lines == ["resumed at step 60"]
   assert leaf_bytes(loop.load(run, "60")) == leaf_bytes(states)
@@ -118,7 +116,7 @@ def test_a_stop_is_saved_and_goes_on(whole, tmp_path, monkeypatch):
     if max(states.step) == 40:
       os.kill(os.getpid(), signal.SIGTERM)
 
-  run, _ = make_run(tmp_path, save_every=100)
+  run = make_run(tmp_path, save_every=100)
   handler = signal.getsignal(signal.SIGTERM)
   with monkeypatch.context() as patch:
     patch.setattr(log.Log, "write", stop_at_second)
@@ -126,8 +124,8 @@ def test_a_stop_is_saved_and_goes_on(whole, tmp_path, monkeypatch):
       loop.train(run)
   assert signal.getsignal(signal.SIGTERM) is handler
   assert os.listdir(tmp_path / "checkpoints") == ["40"]
-  run, lines = make_run(tmp_path)
-  assert leaf_bytes(loop.train(run)) == leaf_bytes(whole[0])
+  with noted() as lines:
+    assert leaf_bytes(loop.train(make_run(tmp_path))) == leaf_bytes(whole[0])
   assert lines[0] == "resumed at step 40"
   assert logged(tmp_path) == logged(whole[2])
 
