@@ -401,8 +401,8 @@ class Certify(Section):
   # with wrong ones
   exhaustive: bool = True
   # whether the program is tried on whole inputs with the contexts of every
-  # model that is proved, at most 30,000; it takes up to a minute a seed, five
-  # of N×M
+  # model that is proved, at most 30,000 (of a user's task it always is); it
+  # takes up to a minute a seed, five of N×M
   second_opinion: bool = False
 
 

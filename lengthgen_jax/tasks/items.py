@@ -17,8 +17,7 @@ class ItemTask(Task):
   """The base class of tasks whose input is a list of items.
 
   By default an item is an integer 1...V, which is also its token id; a subclass
-  has `base`, which is V. PAD is `@`, the delimiter `⊥`, and `c` the carry
-  marker of the increment task's hint.
+  has `base`, which is V. PAD is `@` and the delimiter `⊥`; `c` is not used.
   """
 
   first_item = 1

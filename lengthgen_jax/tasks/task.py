@@ -336,8 +336,7 @@ class Task(abc.ABC):
     return (self.units(length),) * self.operands
 
   def num_test_samples(self, length: int, samples: int) -> int:
-    """Returns `samples`, or how many different inputs of a length there are if
-    these are fewer."""
+    """Returns `samples`, or fewer where a length has few different inputs."""
     return samples
 
   def variants(self, test_set: str, section: Any, length: int) -> Variants:
@@ -404,10 +403,9 @@ def drawing(key: jax.Array, start: int = 0) -> Draw:
 
 
 def uniform_int(number: Array, n: int | Array) -> jax.Array:
-  """Makes uniform numbers in [0, 1) integers in [0, n), elementwise, for n up
-  to 2^16.
+  """Makes uniform numbers in [0, 1) integers in [0, n), elementwise.
 
-  Numbers have 23 bits, so probabilities are exact to n/2^23.
+  Numbers have 23 bits, so probabilities are exact to a share of n/2^23.
   """
   return jnp.minimum((number * n).astype(jnp.int32), n - 1)
 
