@@ -227,18 +227,23 @@ class Model:
   def lines(self) -> list[str]:
     """The lines of attention in words, like "cross layer 0 head 1: a:
     right-1·row = 0"."""
-    lines = {
-      site: bias
-      for site, bias in self.scaffold.items()
-      if isinstance(bias, SiteLines)
-    }
-    entries = pruning.entries(lines, self.experiment.model.depths)
-    segments = self.experiment.site_segments
     return [
       f"{entry.site} layer {entry.layer} head {entry.head}:"
-      f" {pruning.line(lines, entry).describe(segments[entry.site])}"
-      for entry in entries
+      f" {self.equation(entry)}"
+      for entry in self.entries
     ]
+
+  @property
+  def entries(self) -> list[pruning.Entry]:
+    """Where each line is in the scaffold; matrices have none."""
+    scaffold = self.scaffold.items()
+    lines = {site: x for site, x in scaffold if isinstance(x, SiteLines)}
+    return pruning.entries(lines, self.experiment.model.depths)
+
+  def equation(self, entry: pruning.Entry) -> str:
+    """Returns a line in words."""
+    segments = self.experiment.site_segments[entry.site]
+    return pruning.line(self.scaffold, entry).describe(segments)
 
   def answers(
     self, texts: Iterable[str], scratchpad: bool = False

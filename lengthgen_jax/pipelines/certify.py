@@ -106,7 +106,7 @@ def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
     )
     # If no new input shows which line it needs, all stay open.
     texts, keep_all = texts + wrong, not wrong
-  num_lines = len(prune.entries(model))
+  num_lines = len(model.entries)
   if closed:
     hosts.print_note(
       f"seed {model.seed}: closed {len(closed)} of {num_lines} lines that"
@@ -120,7 +120,7 @@ def new_certificate(config: ConfigDict, model: Model) -> dict[str, Any]:
     "margin_share": section.margin_share,
     "lines": num_lines,
     # The site, layer, head and number of each line, and its equation.
-    "closed": [[*entry, prune.equation(model, entry)] for entry in closed],
+    "closed": [[*entry, model.equation(entry)] for entry in closed],
     # Before and after: the smallest margin on held-out examples.
     "margins": margins,
   }

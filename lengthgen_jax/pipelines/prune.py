@@ -40,17 +40,6 @@ def without_closed(section: ConfigDict, model: Model, previous: dict) -> Model:
   return without(model, closed) if is_of_model else model
 
 
-def entries(model: Model) -> list[Entry]:
-  """Returns all lines of a model."""
-  return pruning.entries(model.scaffold, model.experiment.model.depths)
-
-
-def equation(model: Model, entry: Entry) -> str:
-  """Returns a line of a model in words."""
-  segments = model.experiment.site_segments[entry.site]
-  return pruning.line(model.scaffold, entry).describe(segments)
-
-
 def without(model: Model, closed: Sequence[Entry]) -> Model:
   """Returns a model without some of its lines."""
   depths = model.experiment.model.depths
