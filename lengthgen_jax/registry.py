@@ -88,15 +88,16 @@ def entry_check(
 
 def check_methods(what: str, subclass: type, base: type) -> None:
   """Checks that the public methods of a user's subclass can be called with the
-  names of the parameters that they have in `base`; `what` is the subclass in
-  messages ("task 'mine'")."""
+  names of the parameters that they have in `base`, unless there it takes any;
+  `what` is the subclass in messages ("task 'mine'")."""
   for name, method in vars(base).items():
     if name.startswith("_") or not inspect.isfunction(method):
       continue
     signature = inspect.signature(getattr(subclass, name))
     parameters = inspect.signature(method).parameters
+    has_any = any(x.kind == x.VAR_POSITIONAL for x in parameters.values())
     check(
-      can_bind(signature, **dict.fromkeys(parameters)),
+      has_any or can_bind(signature, **dict.fromkeys(parameters)),
       f"register: {what}: {name} must take ({', '.join(parameters)}), and not"
       f" {signature}",
     )

@@ -254,6 +254,7 @@ def test_no_line_at_all_is_an_error(interpolated, tmp_path):
     ("calibration.lengths=(2,)", "name two or more, like (1, 2)"),
     ("retrain.model.num_heads=3", "retrain.*: model.num_heads=3"),
     ("abc.example='12a'", "abc.example: '12a'"),
+    ("bias.kind='window'", "bias.kind='window': the first stage"),
     ("retrain.model.num_heads=4", "choose 2, as there"),
   ],
 )

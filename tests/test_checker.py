@@ -79,7 +79,7 @@ def test_the_table_of_a_card_is_that_of_a_users_task():
   assert report["verdict"] == "proved"
   assert "against the transducer of the card" in report["text"]
   assert verdict(arrays, config, None) == "refused"
-  for name, value in {"marks": [11], "direction": 1}.items():
+  for name, value in {"marks": [11], "direction": 1, "machines": []}.items():
     assert verdict(arrays, config, table | {name: value}) != "proved"
   (machine,) = table["machines"]
   changes = {"short": 1, "next": [[1, 0]] * 2, "accepting": [False] * 2}

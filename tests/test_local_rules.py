@@ -267,11 +267,14 @@ def test_fields_that_make_no_sense_are_refused(name, fields, words):
 @pytest.mark.parametrize(
   ("changes", "words"),
   [
-    ({"first_state": lambda *_: None}, "first_state must not be None"),
-    ({"ahead": 2}, "ahead must be 0 or 1"),
+    ({"first_state": lambda *_: None}, "first_state must not return None"),
+    ({"first_state": lambda *_: []}, "first_state(3,): TypeError: unhashable"),
+    ({"accepts": lambda *_: {}[2]}, "wide: accepts((0, 0, 0),): KeyError"),
+    ({"ahead": 2}, "ahead=2: choose one of 0, 1"),
     ({"write": lambda *_: ([], 0)}, "unhashable"),
     ({"write": lambda *_: {}[2]}, "wide: write((0, 0, 0), 3, 0): KeyError"),
-    ({"write": lambda *_: (0, 3)}, "writes 3, which is no cell from 0 to 2"),
+    ({"write": lambda *_: (0, 3)}, "returns (0, 3), and not the next state"),
+    ({"write": lambda *_: 0}, "returns 0, and not the next state"),
     ({"write": lambda _, x, *__: ((x[0] + 1,), 0)}, "more than 4096 states"),
   ],
 )

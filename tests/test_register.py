@@ -24,7 +24,7 @@ from lengthgen_jax.tasks import HINTS, TASKS
 from lengthgen_jax.tasks.arithmetic import Addition, ArithmeticTask
 from lengthgen_jax.tasks.automata import Modular
 from lengthgen_jax.tasks.dataset import Part
-from lengthgen_jax.tasks.local_rules import LocalRule
+from lengthgen_jax.tasks.local_rules import Automaton, LocalRule
 
 TEXT = (REPOSITORY / "docs" / "extending.md").read_text()
 FILES = dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", TEXT, re.S))
@@ -151,6 +151,12 @@ BAD_TASKS = {
   "choose a name of letters": mine(Addition, name=""),
   "'stateless' has no states, step": mine(ArithmeticTask, name="stateless"),
   "'ruleless' has no cells, ": mine(LocalRule, name="ruleless"),
+  "first_state must take (self, driver)": mine(
+    Automaton, name="driverless", first_state=lambda self: 0
+  ),
+  "the test_sets of task 'listed' are no dict": mine(
+    Addition, name="listed", test_sets=[1]
+  ),
   "operator '=': choose": mine(Addition, name="signless", operator="="),
   "has fields (items): decorate it": Undecorated,
   "whose config section 'modular' it shares": Extended,
@@ -183,7 +189,7 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
 STEPS = [
   (lambda self, state, symbols: (state + 1, symbols[0]), 0, "goes to 2, and"),
   (lambda self, state, symbols: (state, symbols["a"]), 0, "fails: TypeError"),
-  (lambda self, state, symbols: (state, symbols[0] + 100), 0, "writes 100, "),
+  (lambda self, state, symbols: (state, symbols[0] + 1), 0, "writes 10, and"),
   (Addition.step, 5, "starts in 5, and"),
 ]
 
@@ -194,6 +200,26 @@ def test_transducer_that_leaves_its_states_is_refused():
     register.task(task)
     with command.refuses(f"step(state, symbols) {words}"):
       build.build(default_config(task.name))
+
+
+@pytest.mark.parametrize(
+  ("name", "members", "words"),
+  [
+    ("cell_twice", {"cells": "011"}, "0 1 1 . ⊥ @ name several tokens alike"),
+    ("cell_count", {"cells": 3}, "the names of its tokens: TypeError"),
+    ("operand_of_all", {"operand_in": "all"}, "operand_in='all': choose one"),
+    ("middle", {"anchor": "middle"}, "anchor='middle': choose one of left, "),
+    (
+      "no_row",
+      {"operand_in": "own", "write": lambda *_: None},
+      "returns None, and not the next state and a cell from 0 to 1",
+    ),
+  ],
+)
+def test_grid_that_does_not_fit_is_refused(name, members, words):
+  register.task(mine(Automaton, name=name, **members))
+  with command.refuses(words):
+    build.build(default_config(name))
 
 
 def test_calibration_of_the_page_finds_its_lines(capsys):

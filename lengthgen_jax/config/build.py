@@ -4,6 +4,7 @@ that its fields fit each other."""
 import copy
 import dataclasses
 from collections.abc import Iterator
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,8 @@ from lengthgen_jax.models.layers import ModelConfig
 from lengthgen_jax.models.transformer import Transformer
 from lengthgen_jax.tasks import HINTS, TASKS, dataset
 from lengthgen_jax.tasks.dataset import RESTRICTED
-from lengthgen_jax.tasks.task import Task, Width
+from lengthgen_jax.tasks.grid import GridTask, row_machine
+from lengthgen_jax.tasks.task import OperandUse, Task, Width
 
 
 def build(config: ConfigDict) -> Experiment:
@@ -167,9 +169,28 @@ def _tasks(config: ConfigDict) -> list[Task]:
     " an output head; name every hint once, and give each class a name of its"
     " own",
   )
-  if config.task in TASKS.origins and tasks[0].states:
-    _check_transducer(tasks[0])
+  if config.task in TASKS.origins:
+    _check_own_task(tasks[0])
   return tasks
+
+
+def _check_own_task(task: Task) -> None:
+  """Raises UsageError if a user's task has values that do not fit, which only
+  an instance shows."""
+  named = f"task={task.name!r}"
+  check_choice(f"{named}: anchor", task.anchor, ("left", "right"))
+  uses = get_args(OperandUse)
+  check_choice(f"{named}: operand_in", task.operand_in, uses)
+  with user_errors(f"{named}: the names of its tokens"):
+    names = task.symbols(range(task.vocab_size))
+    check(
+      len({*names}) == len(names),
+      f"{' '.join(names)} name several tokens alike",
+    )
+  if isinstance(task, GridTask):
+    row_machine(task)
+  elif task.states:
+    _check_transducer(task)
 
 
 def _check_transducer(task: Task) -> None:
@@ -186,10 +207,11 @@ def _check_transducer(task: Task) -> None:
     {np.shape(next_state), np.shape(output)} == {state.shape},
     f"{reason} must return two arrays of the shape of its arguments",
   )
+  last = task.base if task.of_digits else task.delimiter
   for does, values, known in (
     ("starts in", task.initial_state, task.states),
     ("goes to", next_state, task.states),
-    ("writes", output, range(task.vocab_size)),
+    ("writes", output, range(task.first_item, last)),
   ):
     others = ", ".join(map(str, sorted({*np.ravel(values)} - {*known})))
     check(not others, f"{reason} {does} {others}, and the task has {known}")

@@ -51,6 +51,11 @@ def check_config(config: ConfigDict) -> None:
     f"initial.kind={config.initial.kind!r} is for --mode=train; with abc,"
     " choose 'random'",
   )
+  check(
+    config.bias.kind == "none",
+    f"bias.kind={config.bias.kind!r}: the first stage of --mode=abc has no"
+    " bias; choose 'none', or a preset with the method 'abc'",
+  )
   calibrate.check_config(config, first_experiment)
   # The second stage has a bias, whose file `build` does not read.
   second_config = fields.retrain_config(config, config.seeds, "bias.npz")

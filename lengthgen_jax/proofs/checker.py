@@ -404,7 +404,7 @@ class Sequences:
       fits &= accepting.dtype == bool and (short is None or tokens(short) >= 0)
     has_short = None not in self.transducers
     self.num_long = self.num_operands - has_short
-    fits &= len(self.transducers) == len(table["machines"])
+    fits &= 0 < len(self.transducers) == len(table["machines"])
     fits &= has_short or len(self.transducers) == 1
     fits &= len(self.marks) in (0, self.num_operands)
     is_pair = bool(self.marks) and self.num_operands == 2

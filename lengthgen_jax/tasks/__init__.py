@@ -13,6 +13,7 @@ from lengthgen_jax.registry import Registry, check_methods
 from lengthgen_jax.tasks import (
   arithmetic,
   automata,
+  grid,
   increment,
   local_rules,
   multiply_long,
@@ -43,7 +44,11 @@ def check_task(name: str, task: Any) -> None:
       if getattr(task, part) is getattr(Task, part)
     ]
   check(not absent, f"register: task {name!r} has no {', '.join(absent)}")
-  for base in (Task, numbers.NumberTask):
+  check(
+    isinstance(task.test_sets, dict),
+    f"register: the test_sets of task {name!r} are no dict",
+  )
+  for base in (Task, numbers.NumberTask, grid.GridTask):
     if issubclass(task, base):
       check_methods(f"task {name!r}", task, base)
   fields = [

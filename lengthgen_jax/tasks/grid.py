@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.coordinates import Array
-from lengthgen_jax.errors import check, user_errors
+from lengthgen_jax.errors import UsageError, check, check_choice, user_errors
 from lengthgen_jax.tasks.task import Draw, Example, Size, Task, Tokens, Width
 
 MAX_TOKENS = 1 << 25  # of an output; more do not fit in memory
@@ -192,13 +192,14 @@ class GridTask(Task):
     return None
 
 
-def _write(task: GridTask, state: Hashable, driver: int, cells: tuple) -> tuple:
+def _call(task: GridTask, method: str, *arguments: Any) -> Any:
+  """Returns what a method of a task returns, which must be hashable."""
   try:
-    after, cell = task.write(state, driver, *cells) or (None, 0)
-    hash(after)
-    return after, cell
+    result = getattr(task, method)(*arguments)
+    hash(result)
+    return result
   except Exception as error:  # a context around each call would take longer
-    with user_errors(f"{task.name}: write{(state, driver, *cells)}"):
+    with user_errors(f"{task.name}: {method}{arguments}"):
       raise error
 
 
@@ -208,21 +209,24 @@ def row_machine(task: GridTask) -> Machine:
   count = len(task.cells)
   is_operand_read = task.operand_in in ("every", "own")
   symbols = [*itertools.product(range(count), repeat=1 + is_operand_read)]
-  starts = [task.first_state(driver) for driver in task.drivers]
-  check(
-    None not in starts and task.ahead in (0, 1),
-    f"{task.name}: first_state must not be None, and ahead must be 0 or 1",
-  )
+  starts = [_call(task, "first_state", driver) for driver in task.drivers]
+  check(None not in starts, f"{task.name}: first_state must not return None")
+  check_choice(f"{task.name}: ahead", task.ahead, (0, 1))
   states, written = [*dict.fromkeys(starts)], []
   numbers = {state: i for i, state in enumerate(states)}
   for state in states:  # grows while it is read
     for driver, symbol in itertools.product(task.drivers, symbols):
-      after, cell = _write(task, state, driver, symbol)
-      check(
-        isinstance(cell, (int, np.integer)) and 0 <= cell < count,
-        f"{task.name}: write{(state, driver, *symbol)} writes {cell!r}, which"
-        f" is no cell from 0 to {count - 1}",
-      )
+      result = _call(task, "write", state, driver, *symbol)
+      match result:
+        case None if task.operand_in != "own":
+          after, cell = None, 0
+        case after, (int() | np.integer()) as cell if 0 <= cell < count:
+          pass
+        case _:
+          raise UsageError(
+            f"{task.name}: write{(state, driver, *symbol)} returns {result!r},"
+            f" and not the next state and a cell from 0 to {count - 1}"
+          )
       if after is not None and after not in numbers:
         numbers[after] = len(states)
         states.append(after)
@@ -240,5 +244,5 @@ def row_machine(task: GridTask) -> Machine:
     start=np.array([numbers[state] for state in starts]),
     next_states=next_states % (len(states) + 1),
     cells=cells,
-    accepting=np.array([*map(task.accepts, states), False]),
+    accepting=np.array([*(_call(task, "accepts", x) for x in states), False]),
   )
