@@ -28,7 +28,7 @@ import jax
 import numpy as np
 import presets
 import untrained
-from plain_lines import one_seed, opened, site_line
+from plain_lines import opened, site_line
 from pytrees import one
 
 from lengthgen_jax import rng
@@ -236,7 +236,7 @@ def planted(experiment, batch, site: str) -> calibration.MeanAttention:
   heads = []
   for head in range(2):
     intercept = head if operand else -1 - head
-    line = one_seed(site_line(ANY, segment, anchor, 1, intercept))
+    line = one(site_line(ANY, segment, anchor, 1, intercept))
     cells = opened(line, rows, keys)[0, 0, 0] == 0
     noise = generator.uniform(0, 0.05, cells.shape)
     heads.append(np.where(cells, 0.9 - 0.1 * head, noise))

@@ -22,7 +22,7 @@ if __name__ == "__main__":
   hosts.connect(f"127.0.0.1:{port}", 2, int(index))
   for shape in ((2, 1), (1, 2)):
     fates = (toy.CONVERGING,) * len(SEEDS)
-    run = toy_run(pathlib.Path(folder), shape, ENDLESS, 10**6, fates)
+    run = toy_run(pathlib.Path(folder), shape, 10**6, fates, steps=ENDLESS)
     try:
       loop.train(run)
     except Interrupted as stop:

@@ -8,6 +8,7 @@ lines of a head.
 import itertools
 
 import numpy as np
+from pytrees import one
 
 from lengthgen_jax.attention.lines import ANY, LEFT, WHOLE, SiteLines
 from lengthgen_jax.coordinates import PAD, Coordinates
@@ -66,6 +67,14 @@ def site_line(row_segment, segment, anchor, matrix, intercept) -> SiteLines:
   )
 
 
+def planted(lines, rows, keys, noise):
+  """Returns attention [1, H, T, S] of a head for each of some lines, arguments
+  of `site_line`: 0.9 on the line, noise elsewhere."""
+  on_line = [opened(one(site_line(*x)), rows, keys)[0, 0, 0] for x in lines]
+  cells = np.stack(on_line)[None] == 0
+  return np.where(cells, 0.9, noise.uniform(0, 0.05, cells.shape)).astype("f4")
+
+
 def random_lines(seed, shape, axes, segments, ends=(), rows=(ANY,)):
   """Returns random SiteLines, some of which cross each other.
 
@@ -98,11 +107,6 @@ def random_lines(seed, shape, axes, segments, ends=(), rows=(ANY,)):
     valid=rng.random(shape) < 0.8,
     transparent=np.zeros(shape[:-1], bool),
   )
-
-
-def one_seed(lines, r=0):
-  """Returns the lines [N, H, K] of seed r, of lines [R, N, H, K]."""
-  return type(lines)(*(np.asarray(x)[r] for x in lines))
 
 
 def opened(lines, rows: Coordinates, keys: Coordinates):

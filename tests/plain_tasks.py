@@ -114,12 +114,12 @@ def from_items(task, items, lengths, width) -> Example:
   return task.from_items(items, Size(lengths, width, items.shape[-1]))
 
 
-def example_of_text(task, text: str, width: int = WIDTH):
+def example_of_text(task, text: str):
   """Returns (prompt, output), lists of ids, of what a person types."""
   items, lengths = task.parse(text)
   spare = max(BOUND - items.shape[-1], 0)
   items = np.pad(items, [(0, 0), (0, spare)])
-  example = from_items(task, items, np.array(lengths), width)
+  example = from_items(task, items, np.array(lengths), WIDTH)
   add_axis = lambda x: np.asarray(x)[None]
   return split_example(jax.tree.map(add_axis, example), 0)[::2]
 

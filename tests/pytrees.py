@@ -1,7 +1,6 @@
-"""This module compares and copies pytrees of arrays."""
+"""This module compares pytrees of arrays."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 
@@ -15,12 +14,6 @@ def leaf_bytes(tree) -> list:
 def one(tree, r: int = 0):
   """Returns entry r of the leading axis of every leaf."""
   return jax.tree.map(lambda x: x[r], tree)
-
-
-def copied(tree):
-  """Returns a copy in buffers of its own, for a function that donates its
-  arguments."""
-  return jax.tree.map(jnp.copy, tree)
 
 
 def is_finite(tree) -> bool:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import untrained
 from command import refuses
-from plain_lines import INF, one_seed, places, random_lines, tokens
+from plain_lines import INF, places, random_lines, tokens
+from pytrees import one
 
 from lengthgen_jax.attention.biases import file, scaffold
 from lengthgen_jax.attention.lines import RIGHT, WHOLE
@@ -72,13 +73,13 @@ def test_a_file_of_one_seed_and_a_matrix_serve_all(tmp_path):
 
 def test_a_matrix_of_lines_is_the_same_bias(tmp_path):
   rows, keys = places(tokens((2, 5))), places(tokens((0, 4), (1, 3)))
-  lines = one_seed(lines_of((0,))["cross"])
+  lines = one(lines_of((0,))["cross"])
   values = np.asarray(lines.dense(rows, keys))[:, 0]
   assert (values > -INF).any()
   wide = np.pad(values, [(0, 0), (0, 0), (0, 2), (0, 3)])  # more than needed
   closed = np.where(wide == -INF, -1e6, wide).astype(np.float64)
   np.savez(tmp_path / "dense.npz", cross=closed)
-  matrix = one_seed(read(tmp_path / "dense.npz")["cross"])
+  matrix = one(read(tmp_path / "dense.npz")["cross"])
   config = scaffold.BiasConfig()
   for part in (rows, rows.slice(2, 2)):
     args = "cross", part, keys, False

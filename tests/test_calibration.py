@@ -4,9 +4,11 @@ import functools
 
 import jax
 import numpy as np
+import plain_lines
 import pytest
 import untrained
-from plain_lines import INF, one_seed, opened, places, site_line, tokens
+from plain_lines import INF, opened, places, site_line, tokens
+from pytrees import one
 
 from lengthgen_jax import sections
 from lengthgen_jax.attention import calibration
@@ -113,7 +115,7 @@ def test_equals_algorithm_1_on_random_tensors(directions, maximum, causal):
     lines = compact(candidates, [selection], "each", "transparent")
     assert lines.transparent.all() == (kappa == 40.0)
     assert not causal or (lines.anchor == LEFT).all()
-    bias = opened(one_seed(lines), outputs(size[0]), large)[0, 0]
+    bias = opened(one(lines), outputs(size[0]), large)[0, 0]
     for h in range(2):
       args = attention[0, h], size, directions, kappa, maximum, causal
       pair = bias[h][counted], algorithm_1(*args)[counted]
@@ -124,16 +126,13 @@ def test_equals_algorithm_1_on_random_tensors(directions, maximum, causal):
 
 
 def planted(line, rows, keys):
-  """[1, 1, T, S] attention: 0.9 on the line, a little noise elsewhere."""
-  cells = opened(one_seed(site_line(*line)), rows, keys)[:, 0] == 0
-  noise = np.random.default_rng(2).uniform(0, 0.05, cells.shape)
-  return np.where(cells, 0.9, noise).astype(np.float32)
+  return plain_lines.planted([line], rows, keys, np.random.default_rng(2))
 
 
 def assert_only(lines, line, rows, keys) -> None:
   """The lines are the one that was planted, at any size."""
-  bias = np.asarray(dense(one_seed(lines), rows, keys))[0, 0]
-  expected = np.asarray(dense(one_seed(site_line(*line)), rows, keys))[0, 0]
+  bias = np.asarray(dense(one(lines), rows, keys))[0, 0]
+  expected = np.asarray(dense(one(site_line(*line)), rows, keys))[0, 0]
   assert (expected == 0).any()
   assert np.array_equal(bias == -INF, expected == -INF)
   np.testing.assert_allclose(lines.value[lines.valid], 0.0, atol=1e-6)

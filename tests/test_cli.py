@@ -147,6 +147,11 @@ ENDS = [
   (OSError(errno.ENOSPC, FULL, "run/metrics.jsonl"), 1, f"{FULL}: free some"),
   (Interrupted("stopped at step 40 of 60, saved"), 143, "at step 40 of 60"),
   (KeyboardInterrupt(), 130, ""),
+  (
+    RuntimeError("RESOURCE_EXHAUSTED: 9.\nmore"),
+    1,
+    "9. Lower train.batch_size",
+  ),
 ]
 
 

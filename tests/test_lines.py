@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from plain_lines import (
   INF,
-  one_seed,
   opened,
   packed,
   random_lines,
@@ -13,6 +12,7 @@ from plain_lines import (
   site_line,
   tokens,
 )
+from pytrees import one
 
 from lengthgen_jax.attention import lines as lines_module
 from lengthgen_jax.attention.kernel import CLOSED
@@ -47,7 +47,7 @@ def test_both_forms_equal_plain_loops(axes):
     args = (1, 2, 2, 9), axes, names, names, (ANY, TARGET, A)
     lines = random_lines(seed, *args)
     lines.transparent[:, 1, 1] = seed > 3
-    lines = one_seed(lines)
+    lines = one(lines)
     expected = opened(lines, rows, keys)
     has_lines = ~lines.transparent[:, None, :, None, None]
     assert ((expected > -INF) & has_lines).sum() > 20

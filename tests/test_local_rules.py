@@ -2,7 +2,6 @@
 their contexts, and what is refused."""
 
 import dataclasses
-import re
 from typing import ClassVar
 
 import jax
@@ -281,21 +280,3 @@ def test_fields_that_make_no_sense_are_refused(name, fields, words):
 def test_rules_of_ones_own_that_make_no_sense_are_refused(changes, words):
   with refuses(words):
     table.table(type("Other", (Wide,), changes)())
-
-
-@pytest.mark.parametrize(
-  ("name", "line", "words"),
-  [
-    ("automaton", "0110", "has no number behind *"),
-    ("automaton", "01*x", "has no number behind *"),
-    ("many_addends", "12+3*0", "no number behind * of at least 1"),
-    ("automaton", "01*99999999", "rows of 2 cells are more than"),
-    ("turing", "A0 B1*2", "a tape has one head at most"),
-    ("insertion_sort", "3 _ 2", "has '_'"),
-    ("many_addends", "12+", "lacks a row"),
-    ("outer_product", "11x1 01", "outer_product takes a line like 11x"),
-  ],
-)
-def test_lines_that_are_no_input(name, line, words):
-  with pytest.raises(Exception, match="(?s)" + re.escape(words)):
-    TASKS[name]().parse(line)

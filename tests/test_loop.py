@@ -3,6 +3,7 @@
 It trains a toy experiment, whose seeds fare as their fates say.
 """
 
+import functools
 import os
 import shutil
 import signal
@@ -15,8 +16,8 @@ from command import noted
 from pytrees import leaf_bytes
 from rows import logged
 from toy import BAD_LOSS, CONVERGING, HOPELESS
+from toy_runs import toy_run
 
-from lengthgen_jax import sections
 from lengthgen_jax.errors import Interrupted
 from lengthgen_jax.results import records
 from lengthgen_jax.training import log, loop
@@ -25,18 +26,8 @@ SEEDS = (3, 1, 4)
 FATES = (CONVERGING, BAD_LOSS, HOPELESS)
 
 
-def make_run(folder, fates=FATES, save_every=1):
-  """A short loop.Run."""
-  train = toy.train_config(steps=60, warmup_steps=30, target_exact_match=2.0)
-  folder.mkdir(exist_ok=True)
-  return loop.Run(
-    experiment=toy.Toy(),
-    train=train,
-    seeds=SEEDS,
-    scaffold=toy.scaffold(*fates),
-    folder=folder,
-    checkpoint=sections.Checkpoint(every=save_every, keep=9),
-  )
+OF_TWO_HEADS = {"experiment": toy.Toy(), "seeds": SEEDS, "warmup_steps": 30}
+make_run = functools.partial(toy_run, **OF_TWO_HEADS, fates=FATES)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +74,7 @@ def test_a_run_resumes_where_it_was(lost, whole, tmp_path):
 
 def test_seeds_behind_the_farthest_are_saved_too(tmp_path):
   """A checkpoint is named after the seed that is farthest."""
-  run = make_run(tmp_path, (CONVERGING,) * 3)
+  run = make_run(tmp_path, fates=(CONVERGING,) * 3)
   start = loop.init_seeds(run.spec, SEEDS)
   states, _ = toy.chunk(run.spec, start, SEEDS, run.scaffold, 20)
   states = states.replace(

@@ -1,5 +1,8 @@
 """What is measured of trained models on test sets, and what they answer."""
 
+import dataclasses
+from unittest import mock
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,14 +36,15 @@ def rows_by_metric(model, spec) -> dict:
 
 
 def test_decoding_stops_at_the_end_token(model):
+  """With a cache of few keys, and with one of all."""
   (batch, _), *_ = model.batches(SPEC)
-  task = model.experiment.task
-  whole = model.greedy(batch, stop=None)
-  stopped = model.greedy(batch, stop=task.end)
-  ended = np.cumsum(whole == task.end, axis=1) > 0
-  behind = np.pad(ended, ((0, 0), (1, 0)))[:, :-1]
-  assert (behind[:, :5] & (whole[:, :5] != task.pad)).any() or ended[:, 4].all()
-  assert np.array_equal(stopped, np.where(behind, task.pad, whole))
+  for one_model in (model, dataclasses.replace(model, scaffold={})):
+    whole = one_model.greedy(batch, stop=None)
+    end = int(whole[0, 1])  # any token that is said before the last
+    behind = np.cumsum(whole == end, axis=1) - (whole == end) > 0
+    expected = np.where(behind, model.experiment.task.pad, whole)
+    assert np.array_equal(one_model.greedy(batch, stop=end), expected)
+    assert not np.array_equal(whole, expected)
 
 
 def test_measures_agree_with_decoded_outputs(model):
@@ -139,31 +143,19 @@ def sorter():
   return Model(experiment, {}, untrained.params(experiment))
 
 
-@pytest.fixture
-def batch_sizes(monkeypatch):
-  """How many texts were decoded together, each time."""
-  sizes = []
-  greedy = Model.greedy
-
-  def record_size(model, batch, stop):
-    sizes.append(len(batch.inputs))
-    return greedy(model, batch, stop)
-
-  monkeypatch.setattr(Model, "greedy", record_size)
-  return sizes
-
-
-def test_as_many_as_fit_are_answered_together(sorter, batch_sizes, monkeypatch):
+# Three fit; their number is a power of two.
+@pytest.mark.parametrize(
+  "limit", [("MAX_ANSWER_BATCH", 2), ("MAX_ANSWER_BYTES", 3 * SCORES)]
+)
+def test_as_many_as_fit_are_answered_together(limit, sorter, monkeypatch):
   texts = ["5 3 1 3", "1 2 4 4", "2 1 1 1", "5 5 5 1"]
-  monkeypatch.setattr(trained, "MAX_ANSWER_BATCH", 2)
   answers = sorter.answers(texts)
-  assert batch_sizes == [2, 2]
-  monkeypatch.setattr(trained, "MAX_ANSWER_BATCH", 64)
-  # Three fit; their number is a power of two.
-  monkeypatch.setattr(trained, "MAX_ANSWER_BYTES", 3 * SCORES)
-  batch_sizes.clear()
-  assert sorter.answers(texts) == answers
-  assert batch_sizes == [2, 2]
+  monkeypatch.setattr(trained, *limit)
+  spy = {"autospec": True, "side_effect": Model.greedy}
+  with mock.patch.object(Model, "greedy", **spy) as greedy:
+    assert sorter.answers(texts) == answers
+  batches = [call.args[1] for call in greedy.call_args_list]
+  assert [len(batch.inputs) for batch in batches] == [2, 2]
 
 
 def test_what_is_beyond_memory_is_refused_alone(sorter, monkeypatch):

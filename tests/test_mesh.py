@@ -14,7 +14,6 @@ from toy_runs import toy_run
 
 from lengthgen_jax import rng
 from lengthgen_jax.config import fields, files
-from lengthgen_jax.errors import machine_error
 from lengthgen_jax.pipelines import workdir
 from lengthgen_jax.training import loop, mesh
 
@@ -121,10 +120,3 @@ def test_the_mesh_is_no_part_of_what_a_run_is(tmp_path):
   saved = files.saved_config(tmp_path)
   assert saved.mesh == () and not files.differences(config, saved)
   assert files.config_hash(config) == files.config_hash(saved)
-
-
-def test_too_little_memory_is_a_line_with_the_fields_to_lower():
-  error = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9.\nmore")
-  line = machine_error(error)
-  assert line.startswith("RESOURCE_EXHAUSTED: Out of memory allocating 9. ")
-  assert "train.batch_size" in line and "eval.lengths" in line

@@ -9,7 +9,7 @@ import plain_tasks as plain
 import pytest
 import untrained
 from command import refuses
-from plain_lines import one_seed, opened, site_line
+from plain_lines import planted
 from presets import multiply_long
 
 from lengthgen_jax.attention.calibration import MeanAttention, select_lines
@@ -131,25 +131,15 @@ STRAY = {  # a fixed digit; the first digit of every row before
 }
 
 
-def attention(lines, rows, keys, noise):
-  """[1, H, T, S]: a head for each line, and noise."""
-  cells = [
-    opened(one_seed(site_line(TARGET, *line)), rows, keys)[0, 0, 0] == 0
-    for line in lines
-  ]
-  weights = np.stack(cells) + 0.02 * noise.random((len(lines), 1, 1))
-  weights = weights + 0.05 * noise.random(weights.shape)
-  return (weights / weights.sum(-1, keepdims=True))[None].astype(np.float32)
-
-
-def planted(site):
+def attention(site):
   """Mean attention [1, 4, T, S] at two sizes, a head for each planted line."""
-  noise, lines = np.random.default_rng(0), [*PLANTED[site], STRAY[site]]
+  noise = np.random.default_rng(0)
+  lines = [(TARGET, *line) for line in (*PLANTED[site], STRAY[site])]
   for n, m in ((4, 3), (3, 4)):
     batch = typed(f"{'1' * n}*{'1' * m}")
     keys = batch.keys if site == "self" else batch.source_keys
     rows, keys = jax.tree.map(np.asarray, (batch.rows, keys))
-    weights = attention(lines, rows, keys, noise)
+    weights = planted(lines, rows, keys, noise)
     yield MeanAttention(weights, rows.left[0, :, 0] < m, rows, keys)
 
 
@@ -157,7 +147,7 @@ def planted(site):
 def test_planted_lines_of_two_axes_are_recovered(site):
   """At every size, and no other; fixed live digits are left out."""
   section = multiply_long.get_config("abc").calibration
-  tested, verdict = select_lines(section, TASK, [*planted(site)], site)
+  tested, verdict = select_lines(section, TASK, [*attention(site)], site)
   lines = [*PLANTED[site], STRAY[site]]
   for head, (segment, anchor, matrix, c) in enumerate(lines):
     kept = map(tested.take, np.flatnonzero(verdict.keep[0, head]))
@@ -169,7 +159,7 @@ def test_planted_lines_of_two_axes_are_recovered(site):
 def test_a_head_keeps_only_lines_that_are_nearly_as_strong_as_its_best():
   """With calibration.best_share; the first head attends along two lines."""
   section, means = multiply_long.get_config("abc").calibration, []
-  for mean in planted("cross"):
+  for mean in attention("cross"):
     weights = mean.values.copy()
     weights[:, 0] = 0.7 * weights[:, 0] + 0.3 * weights[:, 1]
     means.append(mean._replace(values=weights))

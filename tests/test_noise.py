@@ -62,22 +62,6 @@ def test_what_one_draw_keeps_says_nothing_of_another():
     assert abs(agreement - 0.5) < 5 * 0.5 / np.sqrt(usual.size), name
 
 
-def test_an_example_draws_the_same_alone_and_among_others():
-  """In a part of a batch, and of one seed among several in one program."""
-  assert np.array_equal(mask(KEY, 0.3, 37, 5), mask(KEY, 0.3)[37:42])
-  noise = Noise(KEY, jnp.arange(512))
-  draw = lambda key: jax.random.normal(key, (2,))
-  part = noise._replace(index=noise.index[7::100]).draw(draw)
-  np.testing.assert_array_equal(part, noise.draw(draw)[7::100])
-  keys = jax.random.split(KEY, 3)
-  noise_of = lambda key: Noise(key, jnp.arange(512))
-  mask_of_seed = lambda key: noise_of(key).dropout_mask(SHAPE, 0.3)
-  side_by_side, in_turn = jax.vmap(mask_of_seed), jax.lax.map
-  for masks in (side_by_side(keys), in_turn(mask_of_seed, keys)):
-    for key, of_key in zip(keys, np.asarray(masks), strict=True):
-      assert np.array_equal(of_key, mask(key, 0.3))
-
-
 # Microbatches.
 
 ABACUS = {"positions.kind": "abacus", "model.num_encoder_layers": 0}

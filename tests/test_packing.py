@@ -76,8 +76,8 @@ def expected_batch(form, kind, i) -> dict:
   source = prompt_cells(form, i, prompt)
   pad = Cell(task.pad, PAD)
   place = lambda cell, end: (getattr(cell, end), not cell.is_mark)
-  source_places = [place(cell, task.anchor) for cell in source]
-  output_places = [place(cell, "left") for cell in output]
+  source_places = [(*place(x, task.anchor), x.segment) for x in source]
+  output_places = [(*place(x, "left"), target) for x in output]
   if kind == "encoder_decoder":
     start = Cell(task.start, target + 1, 0, 0, True)
     first, total = len(prefix), size
@@ -85,9 +85,9 @@ def expected_batch(form, kind, i) -> dict:
     expected = {
       "inputs": inputs[:size],
       "target": output + [pad] * (size - n),
-      "places": (output_places, n),
+      "places": (output_places, n, target),
       "source": source + [pad] * (source_size - len(prompt)),
-      "source_places": (source_places, len(prompt)),
+      "source_places": (source_places, len(prompt), target),
     }
   else:  # row p says token p + 1
     delimiter = Cell(task.delimiter, target + 1, 0, 0, True)
@@ -98,7 +98,7 @@ def expected_batch(form, kind, i) -> dict:
       "inputs": whole_padded[:-1],
       "target": whole_padded[1:],
       # Of what is given, the token held; of what is said, the token to say.
-      "places": (source_places + output_places, len(whole)),
+      "places": (source_places + output_places, len(whole), target),
     }
   is_scored = lambda row: first <= row < first + len(scored)
   return expected | {
@@ -121,11 +121,13 @@ def check_coordinates(coordinates, i, cells):
       assert offsets == [getattr(x, end) for x in cells if x.segment != PAD]
 
 
-def check_places(places, i, expected, size):
+def check_places(places, i, expected, size, target):
   i = min(i, len(places.place) - 1)
   assert np.array_equal(places.index, np.arange(places.place.shape[1]))
   assert places.size[i].tolist() == [size]
-  numbers, digits = map(list, zip(*expected, strict=True))
+  numbers, digits, segments = map(list, zip(*expected, strict=True))
+  segments += [target] * (places.segment.shape[1] - len(segments))
+  assert places.segment[i].tolist() == segments[: places.segment.shape[1]]
   assert places.digit[i, : len(digits)].tolist() == digits
   if places.place.shape[-1] == 1:
     assert places.place[i, : len(digits), 0].tolist() == numbers

@@ -167,7 +167,7 @@ def test_what_cannot_be_exported_is_refused(trained_models, trained, tmp_path):
 # --model in place of --workdir.
 
 
-def test_a_model_replaces_a_workdir(exported, trained, no_figures, tmp_path):
+def test_a_model_replaces_a_workdir(exported, no_figures, tmp_path):
   before = contents(exported.parent) | contents(files.FOLDER)
   flag = f"--model={exported}"
   line = {"text": "12+34\n", "folder": tmp_path}

@@ -200,6 +200,3 @@ def test_results_without_a_readable_config_are_one_line(tmp_path):
     records.write_text(tmp_path / "run" / "config.json", text)
     with refuses("config.json: cannot be read"):
       report.write_report(tmp_path)
-  records.write(path, [{"method": "vanilla"}])
-  with refuses("line 1 lacks"):
-    report.write_report(tmp_path)

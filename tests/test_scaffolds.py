@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import untrained
 from command import refuses
-from plain_lines import INF, one_seed, packed, places, tokens
+from plain_lines import INF, packed, places, tokens
+from pytrees import one
 
 from lengthgen_jax.attention import lines as lines_module
 from lengthgen_jax.attention.biases import scaffold
@@ -108,7 +109,7 @@ LEAKY = [
 
 
 def of_lines(*lines, transparent=False) -> dict:
-  lines = one_seed(lines_module.shared_lines(lines, 2))
+  lines = one(lines_module.shared_lines(lines, 2))
   return {
     "self": lines._replace(transparent=np.full((1, 2), transparent)),
     "cross": lines,

@@ -1,16 +1,13 @@
 """This config file describes runs of seconds, for the tests:
 --config=tests/tiny.py[:PRESET]."""
 
-import pathlib
-
 from lengthgen_jax.config import default_config, load_presets
 
-CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
-arithmetic, increment, sorting = (
-  load_presets(CONFIGS / f"{name}.py")
-  for name in ("arithmetic", "increment", "sorting")
-)
-SEQUENCES = {"sort": sorting, "increment": increment}
+arithmetic = load_presets("arithmetic.py")
+SEQUENCES = {
+  "sort": load_presets("sorting.py"),
+  "increment": load_presets("increment.py"),
+}
 
 
 def get_config(preset: str = "addition,window_cpi"):
