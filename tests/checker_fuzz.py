@@ -18,13 +18,17 @@ import tempfile
 
 import numpy as np
 
+import lengthgen_jax
 from lengthgen_jax.errors import UsageError
 from lengthgen_jax.pretrained import files
 from lengthgen_jax.proofs import checker
 
 MODELS = "parity", "successor", "increment"
 NUMBERS = -(1 << 31), -129, -128, -2, -1, 0, 1, 2, 127, 1 << 24, (1 << 31) - 1
+FLOATS = np.nan, np.inf, -np.inf, 1e30, 1e6, -1e6, 0.0, 0.1, 1e-40
 DTYPES = "i1", "u1", "i2", "i8", "u4", ">i4", "f2", "f8", ">f4", "?", "c8", "U"
+METAS = "{}", "[]", "", '{"seeds": [], "sites": {}}', '{"seeds": [7]}'
+VALUES = 0, 1, 2, True, False, "none", "", -1e9, -9.0, 1.0, 2.0, None, []
 # What the program must say of these, at the lengths in training and far above.
 LENGTHS = 1, 2, 3, 5, 8, 13, 21, 34, 55
 
@@ -40,41 +44,41 @@ def questions(model):
   return {text: str(int(text) + 1) for text in texts if text[0] != "0"}
 
 
-# Damages: functions of (rng, arrays, config).
+# Damages: functions of (rng, arrays, config). One that does not fit what an
+# earlier one left may raise an error.
+
+
+def one_of(rng, choices):
+  return choices[int(rng.integers(len(choices)))]
 
 
 def pick(rng, arrays, prefix=""):
-  """Returns the name of an array, twice as often of the lines."""
+  """Returns the name of an array, and the array; mostly one of the lines."""
   names = [name for name in sorted(arrays) if name.startswith(prefix)]
   lines = [name for name in names if name.startswith("lines/")]
-  return str(rng.choice(lines if lines and rng.random() < 0.7 else names))
+  name = one_of(rng, lines if lines and rng.random() < 0.7 else names)
+  return name, arrays[name]
 
 
 def change_dtype(rng, arrays, config):
-  name = pick(rng, arrays)
-  arrays[name] = arrays[name].astype(rng.choice(DTYPES))
+  name, array = pick(rng, arrays)
+  arrays[name] = array.astype(one_of(rng, DTYPES))
 
 
 def change_shape(rng, arrays, config):
-  name = pick(rng, arrays)
-  array, kind = arrays[name], rng.integers(5)
-  axis = int(rng.integers(max(array.ndim, 1)))
-  if kind == 0 or not array.ndim:
-    array = array[None]
-  elif kind == 1:
-    array = np.take(array, [0], axis)
-  elif kind == 2:
-    array = np.concatenate([array, array], axis)
-  elif kind == 3:
-    array = np.swapaxes(array, axis, int(rng.integers(array.ndim)))
-  else:
-    array = array.squeeze()
-  arrays[name] = array
+  name, array = pick(rng, arrays)
+  axis, other = rng.integers(max(array.ndim, 1), size=2).tolist()
+  forms = (
+    *(lambda: array[None], array.squeeze, lambda: array.swapaxes(axis, other)),
+    lambda: np.take(array, [0], axis),
+    lambda: np.concatenate([array, array], axis),
+  )
+  arrays[name] = one_of(rng, forms)()
 
 
 def widen_lines(rng, arrays, config):
   """Repeats the lines of a site: a form like any other, if all fields are."""
-  site = rng.choice(["self", "cross"])
+  site = one_of(rng, ["self", "cross"])
   for field in checker.FIELDS:
     name = f"lines/{site}_{field}"
     if name in arrays and field != "transparent" and rng.random() < 0.95:
@@ -82,109 +86,92 @@ def widen_lines(rng, arrays, config):
 
 
 def change_name(rng, arrays, config):
-  name, other, kind = pick(rng, arrays), pick(rng, arrays), rng.integers(4)
-  if kind == 0:
-    arrays.pop(name)
-  elif kind == 1:
-    arrays[name], arrays[other] = arrays[other], arrays[name]
-  elif kind == 2:
-    arrays[name.replace("self", "encoder").replace("_0", "_7")] = arrays[name]
+  (name, array), (other, another) = pick(rng, arrays), pick(rng, arrays)
+  if rng.random() < 0.5:
+    moved = name.replace("self", "encoder").replace("_0", "_7")
+    arrays[one_of(rng, [moved, "x", "params/", f"{name}.npy"])] = array
+  elif rng.random() < 0.5:
+    arrays[name], arrays[other] = another, array
   else:
-    arrays[str(rng.choice(["x", "params/", f"{name}.npy"]))] = arrays[name]
+    arrays.pop(name)
 
 
-def change_line(rng, arrays, config):
-  name = pick(rng, arrays, "lines/")
-  if not arrays[name].ndim or not arrays[name].size:
-    return
-  index = tuple(int(rng.integers(size)) for size in arrays[name].shape)
-  value = rng.choice(NUMBERS)
-  if arrays[name].dtype.kind == "f":
-    value = rng.choice([np.nan, np.inf, -np.inf, 1e30, 1e6, -1e6, 0.0, 0.1])
-  if rng.random() < 0.2:
-    index = ...
-  with np.errstate(all="ignore"):
-    arrays[name] = arrays[name].copy()
-    arrays[name][index] = np.array(value).astype(arrays[name].dtype)
+def change_value(rng, arrays, config):
+  name, array = pick(rng, arrays, one_of(rng, ["lines/", "params/"]))
+  index = tuple(int(rng.integers(size)) for size in array.shape)
+  value = one_of(rng, FLOATS if array.dtype.kind == "f" else NUMBERS)
+  arrays[name] = array = array.copy()
+  array[one_of(rng, [index, index[:1], ...])] = np.array(value).astype(
+    array.dtype
+  )
 
 
 def change_meta(rng, arrays, config):
-  texts = "{}", "[]", "", '{"seeds": [], "sites": {}}', '{"seeds": [7]}'
   text = str(arrays.get("lines/meta", ""))
   edits = text.replace('"a"', '"b"'), text.replace("0", "1"), text[:-1]
-  arrays["lines/meta"] = np.array(str(rng.choice([*texts, *edits])))
-  if rng.random() < 0.2:
-    arrays["lines/schema"] = np.array(rng.choice([1, 2, 3]))
+  arrays["lines/meta"] = np.array(one_of(rng, [*METAS, *edits]))
+  arrays["lines/schema"] = np.array(one_of(rng, [1, 2, 2, 2, 3]))
 
 
 def change_parameters(rng, arrays, config):
-  name = pick(rng, {x: y for x, y in arrays.items() if x.startswith("params/")})
-  array, kind = arrays[name].copy(), rng.integers(4)
-  if kind == 0:
-    array *= np.float32(10.0 ** rng.uniform(-3, 3))
-  elif kind == 1:
-    array[int(rng.integers(len(array)))] = rng.choice([0.0, 1e9, np.nan, 1e-40])
-  elif kind == 2:
-    array = array[rng.permutation(len(array))]
-  else:
-    array += array * rng.normal(size=array.shape) * 10.0 ** rng.uniform(-6, 0)
-  arrays[name] = array.astype(arrays[name].dtype)
+  name, array = pick(rng, arrays, "params/")
+  noise = rng.normal(size=array.shape) * 10.0 ** rng.uniform(-6, 0)
+  factor = np.float32(10.0 ** rng.uniform(-3, 3))
+  forms = (
+    factor * array,
+    array[rng.permutation(len(array))],
+    array * (1 + noise),
+  )
+  arrays[name] = one_of(rng, forms).astype(array.dtype)
 
 
 def add_noise(rng, arrays, config):
   """So little noise that most models stay right."""
-  for name in arrays:
+  for name, array in arrays.items():
     if name.startswith("params/"):
-      array = arrays[name].astype(float)
-      array += 1e-4 * rng.normal(size=array.shape) * array
-      arrays[name] = array.astype(arrays[name].dtype)
+      noise = 1 + 1e-4 * rng.normal(size=array.shape)
+      arrays[name] = (array.astype(float) * noise).astype(array.dtype)
 
 
 def change_config(rng, arrays, config):
-  section = str(rng.choice(["model", "bias", "positions", "attention", "data"]))
-  field = str(rng.choice(sorted(config[section])))
-  values = [0, 1, 2, True, False, "none", "", -1e9, -9.0, 1.0, 2.0, None, []]
-  value = values[int(rng.integers(len(values)))]
-  kind = rng.integers(3)
-  if kind == 0:
-    config[section][field] = value
-  elif kind == 1:  # a name with a dot
-    config[f"{section}.{field}"] = value
-  else:
-    config["train"][f"{section}.{field}"] = value
+  section = one_of(rng, ["model", "bias", "positions", "attention", "data"])
+  field, value = one_of(rng, sorted(config[section])), one_of(rng, VALUES)
+  dotted = f"{section}.{field}"  # a name that no section has
+  places = (config[section], field), (config, dotted), (config["train"], dotted)
+  place, name = one_of(rng, places)
+  place[name] = value
 
 
 DAMAGES = (
-  *(change_dtype, change_shape, widen_lines, change_name, change_line),
+  *(change_dtype, change_shape, widen_lines, change_name, change_value),
   *(change_meta, change_parameters, add_noise, change_config),
 )
 
 
+def write(path, arrays, card):
+  """Writes a model to path, .npz, and its card, which gets its sha256."""
+  np.savez(path, **arrays)
+  card = card | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+  path.with_suffix(".json").write_text(json.dumps(card), encoding="utf-8")
+
+
 def damaged(draw, folder):
   """Writes the files of a draw; returns (model, path of the npz)."""
-  rng = np.random.default_rng(draw)
-  model = MODELS[draw % len(MODELS)]
+  rng, model = np.random.default_rng(draw), MODELS[draw % len(MODELS)]
   source = files.FOLDER / f"{model}.json"
   card = json.loads(source.read_text(encoding="utf-8"))
   arrays = dict(np.load(source.with_suffix(".npz")))
   for _ in range(rng.integers(1, 4)):
-    damage = DAMAGES[int(rng.integers(len(DAMAGES)))]
-    # What an earlier damage left may be what this one cannot damage.
     errors = contextlib.suppress(IndexError, TypeError, ValueError)
     with np.errstate(all="ignore"), errors:
-      damage(rng, arrays, card["config"])
+      one_of(rng, DAMAGES)(rng, arrays, card["config"])
   path = pathlib.Path(folder) / f"{model}.npz"
-  np.savez(path, **{name: array for name, array in arrays.items() if name})
-  card["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-  text = json.dumps(card)
-  path.with_suffix(".json").write_text(text, encoding="utf-8")
+  write(path, {name: array for name, array in arrays.items() if name}, card)
   return model, path
 
 
 def judge(draw, folder):
   """Returns what became of a draw, as a column of the table."""
-  import lengthgen_jax
-
   model, path = damaged(draw, folder)
   result = checker.prove_file(path)
   assert "\n" not in result["text"], result["text"]

@@ -1,7 +1,6 @@
 """This module runs the console script `lengthgen`, in a process of its own or
 inside this one."""
 
-import ast
 import contextlib
 import importlib
 import io
@@ -159,6 +158,5 @@ def changed(
   with config.unlocked():
     for assignment in assignments:
       name, _, value = assignment.partition("=")
-      value = eval(value, {}) if "1e999" in value else ast.literal_eval(value)
-      config.update_from_flattened_dict({name: value})
+      config.update_from_flattened_dict({name: eval(value, {})})
   return config

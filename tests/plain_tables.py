@@ -20,9 +20,7 @@ def same_tables(table, config, num_tokens, has_source) -> bool:
   is_same = all(table.get(name) == stated[name] for name in names)
   # A wrong table whose rows could not follow one another is refused.
   try:
-    tasks = [
-      checker.make_task(x, num_tokens, has_source) for x in (table, stated)
-    ]
+    tasks = [checker.Task(x, num_tokens, has_source) for x in (table, stated)]
   except ValueError:
     return False
   own, other = (task.transducers for task in tasks)

@@ -273,19 +273,14 @@ def composed(words):
   return out
 
 
-def depths(text, bound=8, kinds="()"):
-  """Returns what Dyck says after each bracket, by a stack: its depth and, of
-  several kinds, which are open; "invalid" from the first one on that closes
-  another one than the last, or exceeds the bound."""
-  opened_by = dict(zip(kinds[1::2], kinds[::2], strict=True))
-  stack, out = "", []
+def depths(text, bound=8):
+  """Returns what Dyck says of one kind of brackets: the depth after each one;
+  "invalid" from the first one on that closes none, or exceeds the bound."""
+  depth, out = 0, []
   for bracket in text:
-    if stack is not None and bracket not in opened_by:
-      stack = stack + bracket if len(stack) < bound else None
-    elif stack is not None:
-      stack = stack[:-1] if stack[-1:] == opened_by[bracket] else None
-    shown = stack if len(kinds) > 2 else ""
-    out.append("invalid" if stack is None else f"{len(stack)}{shown}")
+    depth += 1 if bracket == "(" else -1
+    valid = 0 <= depth <= bound and out[-1:] != ["invalid"]
+    out.append(str(depth) if valid else "invalid")
   return out
 
 

@@ -1,5 +1,6 @@
 """--mode=abc: three stages that end the same however often they are cut off."""
 
+import itertools
 import json
 import re
 import shutil
@@ -213,17 +214,14 @@ def test_seed_without_fit_is_dropped(whole, interpolated, tmp_path, capsys):
 
 
 def test_seed_without_line(whole, interpolated, tmp_path, capsys, monkeypatch):
-  select_lines, calls = calibration.select_lines, []
+  select_lines, calls = calibration.select_lines, itertools.count()
 
-  def select_lines_of_second_seed(*arguments):
-    """Keeps no line of the first seed."""
+  def select_later_lines(*arguments):
+    """Keeps no line in the first two calls, of both sites of the first seed."""
     lines, selection = select_lines(*arguments)
-    calls.append(arguments)
-    if len(calls) <= 2:  # of both sites
-      selection = selection._replace(keep=np.zeros_like(selection.keep))
-    return lines, selection
+    return lines, selection._replace(keep=selection.keep & (next(calls) > 1))
 
-  monkeypatch.setattr(calibration, "select_lines", select_lines_of_second_seed)
+  monkeypatch.setattr(calibration, "select_lines", select_later_lines)
   config, run = interpolated
   calibrate.write_bias(config, runs.load(run, "best"), tmp_path)
   assert "seed 0: no head has a line; dropped" in capsys.readouterr().err
@@ -248,16 +246,16 @@ def test_no_line_at_all_is_an_error(interpolated, tmp_path):
 # Mistakes.
 
 
-@pytest.mark.parametrize(
-  ("assignment", "words"),
-  [
-    ("calibration.lengths=(2,)", "name two or more, like (1, 2)"),
-    ("retrain.model.num_heads=3", "retrain.*: model.num_heads=3"),
-    ("abc.example='12a'", "abc.example: '12a'"),
-    ("bias.kind='window'", "bias.kind='window': the first stage"),
-    ("retrain.model.num_heads=4", "choose 2, as there"),
-  ],
-)
+MISTAKES = [
+  ("calibration.lengths=(2,)", "name two or more, like (1, 2)"),
+  ("retrain.model.num_heads=3", "retrain.*: model.num_heads=3"),
+  ("abc.example='12a'", "abc.example: '12a'"),
+  ("bias.kind='window'", "bias.kind='window': the first stage"),
+  ("retrain.model.num_heads=4", "choose 2, as there"),
+]
+
+
+@pytest.mark.parametrize(("assignment", "words"), MISTAKES)
 def test_mistakes_show_before_any_training(assignment, words, tmp_path):
   config = changed(*SMALL, assignment, preset="successor,abc")
   assert words in refused("abc", config, tmp_path / "run")

@@ -1,7 +1,5 @@
 """ABC's pure part: lines from attention, against the paper's triple loop."""
 
-import functools
-
 import jax
 import numpy as np
 import plain_lines
@@ -25,16 +23,14 @@ from lengthgen_jax.tasks import TASKS
 A, B, TARGET = range(3)  # segments
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4))
-def _select(means, candidates, threshold, causal, rule_fields):
-  section = sections.Calibration(**dict(rule_fields))
-  return calibration.calibrate(means, candidates, causal, threshold, section)
+calibrate = jax.jit(calibration.calibrate, static_argnums=(2, 4))
 
 
 def select(means, candidates, threshold=2.0, causal=False, **rule_fields):
   """calibration.calibrate, compiled once for all thresholds."""
-  fields = tuple(sorted(rule_fields.items()))
-  return jax.device_get(_select(means, candidates, threshold, causal, fields))
+  section = sections.Calibration(**rule_fields)
+  args = means, candidates, causal, threshold, section
+  return jax.device_get(calibrate(*args))
 
 
 dense = jax.jit(lambda lines, rows, keys: lines.dense(rows, keys)[:, 0])
@@ -90,14 +86,14 @@ def absolute(values, keys, steps, used=None, causal=False, **rule_fields):
   return candidates, select([mean], candidates, causal=causal, **rule_fields)
 
 
-@pytest.mark.parametrize(
-  "directions, maximum, causal",
-  [
-    ((1, 0), "direction", False),
-    ((-1, 0, 1), "head", False),
-    ((0, 1), "head", True),  # self-attention: cells at or before the row
-  ],
-)
+RULES = [
+  ((1, 0), "direction", False),
+  ((-1, 0, 1), "head", False),
+  ((0, 1), "head", True),  # self-attention: cells at or before the row
+]
+
+
+@pytest.mark.parametrize("directions, maximum, causal", RULES)
 def test_equals_algorithm_1_on_random_tensors(directions, maximum, causal):
   """A head without a line is transparent, as in the paper."""
   shape, size = ((6, 6), (14, 14)) if causal else ((5, 7), (11, 17))

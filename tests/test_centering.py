@@ -23,16 +23,16 @@ def means(params):
   return largest(embedding), max(map(largest, outputs))
 
 
-@pytest.mark.parametrize(
-  ("kind", "fields", "has_centered_embeddings"),
-  [
-    ("encoder_decoder", IDENTITY, True),
-    # What cross-attention reads has sinusoids, which the kernels would read.
-    ("encoder_decoder", IDENTITY | CYCLIC, False),
-    ("decoder_only", SEGMENTS, True),
-    ("decoder_only", PLAIN | CYCLIC, True),
-  ],
-)
+CASES = [
+  ("encoder_decoder", IDENTITY, True),
+  # What cross-attention reads has sinusoids, which the kernels would read.
+  ("encoder_decoder", IDENTITY | CYCLIC, False),
+  ("decoder_only", SEGMENTS, True),
+  ("decoder_only", PLAIN | CYCLIC, True),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "has_centered_embeddings"), CASES)
 def test_logits_of_states_of_mean_zero(kind, fields, has_centered_embeddings):
   experiment = untrained.experiment("addition", kind, fields)
   params = untrained.params(experiment)

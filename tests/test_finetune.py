@@ -61,19 +61,16 @@ def test_a_share_of_a_batch_is_drawn_from_the_set(task, kind, fields, texts):
     typed = dataset.parsed_batch(experiment.task, kind, parsed, 4, 4)
     tokens, wanted = examples(mixed), examples(typed)
     assert set(tokens[:count]) == set(wanted) and len(set(wanted)) == 3
-    assert tokens[count:] == examples(fresh)[count:]
-    last = lambda batch: jax.tree.map(lambda leaf: np.asarray(leaf)[-1], batch)
-    jax.tree.map(np.testing.assert_array_equal, last(mixed), last(fresh))
-    # Where the tokens stand, each as where it was typed.
+    # All arrays, of an entry for each example or one for all, are the typed
+    # inputs' and, from `count` on, those of fresh examples.
     order = np.array([wanted.index(example) for example in tokens[:count]])
-    names = ("rows", "keys", "places", "weight", "prompt_length")
-    for name in (*names, "first_scored"):
-      three = (getattr(x, name) for x in (mixed, fresh, typed))
-      leaves = map(jax.tree.leaves, three)
-      for in_mixed, in_fresh, in_typed in zip(*leaves, strict=True):
-        if len(in_mixed) == 32:  # an entry for each example, or one for all
-          in_mixed, in_fresh = in_mixed[:count], in_typed[order]
-        np.testing.assert_array_equal(in_mixed, in_fresh)
+
+    def join(x, y, order=order):
+      x, y = np.asarray(x), np.asarray(y)
+      return np.concatenate([x[order], y[count:]]) if len(y) == 32 else y
+
+    expected = jax.tree.map(join, typed, fresh)
+    jax.tree.map(np.testing.assert_array_equal, mixed, expected)
     # A function of seed and step, and each seed has its own.
     assert examples(batch_of(1, step, mixture)) == tokens
     assert examples(batch_of(1, step + 2, mixture))[:count] != tokens[:count]

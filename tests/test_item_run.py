@@ -3,34 +3,22 @@
 import itertools
 
 import pytest
-from command import changed, succeeds
+from command import TINY, succeeds
 
-from lengthgen_jax.pipelines import runs
-from lengthgen_jax.pipelines import workdir as workdirs
 from lengthgen_jax.results import records
-from lengthgen_jax.training import loop
 
 
-@pytest.fixture(scope="module")
-def sorting(tmp_path_factory):
-  """A model that was not trained yet, and what its evaluation said."""
-  workdir = tmp_path_factory.mktemp("sort") / "run"
-  config = changed(
-    "seeds=(3,)",
-    "eval.test_sets=('uniform', 'repeats')",
-    "eval.repetitions=(1, 2)",
-    preset="sort,successor",
-  )
-  run = runs.make_run(config, workdir)
-  workdirs.open_workdir(config, workdir, "train")
-  store = run.open_checkpoints(writes=True)
-  store.save(7, loop.init_seeds(run.spec, run.seeds))
-  store.close()
-  return workdir, succeeds("--mode=evaluate", f"--workdir={workdir}")
+def flags(*fields) -> list[str]:
+  return [f"--config.{field}" for field in fields]
 
 
-def test_every_test_set_has_rows_and_figures(sorting):
-  workdir, done = sorting
+@pytest.mark.usefixtures("no_training")
+def test_a_model_of_lists_is_tested_and_probed(tmp_path):
+  """Every test set has rows and figures, and so have probes of sorting."""
+  workdir = tmp_path / "run"
+  fields = "eval.test_sets=('uniform','repeats')", "eval.repetitions=(1,2)"
+  words = f"{TINY}:sort,successor", f"--workdir={workdir}"
+  done = succeeds(*words, *flags("seeds=(3,)", *fields))
   assert "by length in items" in done.stdout and "uniform" in done.stdout
   rows = records.read(workdir / "results.jsonl")
   assert {row["metric"] for row in rows} == {"em", "edit"}
@@ -44,14 +32,11 @@ def test_every_test_set_has_rows_and_figures(sorting):
   names = {f"sort_{metric}_by_{what}.png" for metric, what in pairs}
   assert {path.name for path in (workdir / "figures").iterdir()} == names
 
-
-def test_sorting_probes_have_rows_and_figures(sorting):
-  workdir, _ = sorting
   fields = ["samples=8", "lengths=(3,4)", "inputs=('3 1 2',)"]
   fields.append("only=('minimum','identity_lowered','intact','patched')")
   fields.append("figures=('tokens',)")
-  flags = (f"--config.probe.{field}" for field in fields)
-  done = succeeds("--mode=probe", f"--workdir={workdir}", *flags)
+  of_probe = flags(*(f"probe.{field}" for field in fields))
+  done = succeeds("--mode=probe", f"--workdir={workdir}", *of_probe)
   rows = records.read_results(workdir / "probes.jsonl")
   places = [(row["metric"], row["length"]) for row in rows]
   assert set(places) == {

@@ -8,7 +8,7 @@ import sys
 
 import jax
 import pytest
-from command import REPOSITORY, changed, refused
+from command import REPOSITORY, changed
 from pytrees import max_difference
 from toy_runs import toy_run
 
@@ -91,19 +91,6 @@ def test_as_many_seeds_as_divide_and_the_batch_over_the_rest():
   shapes = {(1, 5): (1, 1), (8, 2): (2, 4), (8, 6): (2, 4), (6, 4): (2, 1)}
   for (devices, seeds), shape in shapes.items():
     assert mesh.default_shape(devices, seeds, 128) == shape
-
-
-def test_a_mesh_that_does_not_fit_is_refused(tmp_path):
-  for shape, words in {
-    "(3, 1)": "3 does not divide the 2 seeds",
-    "(1, 5)": "5 does not divide train.batch_size=32",
-    "(2, 4)": "8 does not divide the 1 devices",
-    "(0, 1)": "must be integers from 1 on",
-  }.items():
-    config = changed(f"mesh={shape}", preset="addition,vanilla")
-    line = refused("train", config, tmp_path / "run")
-    assert f"mesh={shape}: {words}" in line
-  assert not (tmp_path / "run").exists()
 
 
 def test_fewer_seeds_take_another_mesh_where_theirs_does_not_divide_them():

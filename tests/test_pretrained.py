@@ -5,6 +5,7 @@ import json
 import shutil
 import tomllib
 
+import checker_fuzz
 import command
 import jax
 import numpy as np
@@ -52,11 +53,8 @@ def rewrite(path, change) -> None:
   with np.load(path.with_suffix(".npz")) as file:
     arrays = dict(file)
   change(arrays)
-  np.savez(path.with_suffix(".npz"), allow_pickle=False, **arrays)
   card = json.loads(path.with_suffix(".json").read_text())
-  content = path.with_suffix(".npz").read_bytes()
-  card["sha256"] = files.hashlib.sha256(content).hexdigest()
-  path.with_suffix(".json").write_text(json.dumps(card))
+  checker_fuzz.write(path.with_suffix(".npz"), arrays, card)
 
 
 # Models that come with the package.

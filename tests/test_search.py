@@ -117,7 +117,7 @@ def test_products_have_the_contexts_that_they_are_made_for(monkeypatch):
   longest = np.max(search.model.experiment.data[0].widths, axis=0)
   drawn, num_rows = [], set()
   for nodes, rows in [*search.fields.items()][::2]:
-    codes = next(search.contexts.batches([rows[0][2][-1]]))
+    codes = search.contexts.run(rows[0][2][-1])
     codes = rng.permutation(codes)[:20]
     inputs = search.draw(nodes, codes, rng)
     in_training = search.draw(nodes, codes, rng, as_in_training=True)

@@ -51,16 +51,20 @@ GRIDS = {
   "many_addends": ("own", 0),
   "outer_product": ("own", 1),
 }
-OPERAND_SEGMENTS = {
-  "": ["items"],
-  "first": ["row", "steps"],
-  "own": ["rows", "steps"],
-}
+SEGMENTS = {"": ["items"], "first": ["row", "steps"], "own": ["rows", "steps"]}
 # What else a config may have: sections of tasks, and what has no effect.
 OTHERS = f"""task seeds hints data method overrides registered_by pretrained
 mesh compile_cache mixing initial train checkpoint calibration abc retrain
 finetune certify prune probe bench eval arithmetic multiply_long sort increment
 modular permutations dyck copying mqmtar {" ".join(GRIDS)}"""
+# The shapes of parameters: sizes D of the model, F of the MLP, H heads, K of a
+# head, V tokens, S segments; `*` is an attention site of a block.
+ENDS = "token_embedder/embedding=VD decoder_norm/scale=D decoder_norm/bias=D"
+SITE = """pre_*_layer_norm/scale=D pre_*_layer_norm/bias=D */query/kernel=DHK
+*/query/bias=HK */key/kernel=DHK */key/bias=HK */value/kernel=DHK
+*/value/bias=HK */out/kernel=HKD */out/bias=D"""
+MLP = """pre_mlp_layer_norm/scale=D pre_mlp_layer_norm/bias=D mlp/wi/kernel=DF
+mlp/wi/bias=F mlp/wo/kernel=FD mlp/wo/bias=D"""
 Line = namedtuple("Line", "row_segment segment anchor matrix intercept value")
 # By field of lines, as they are in the file: the type, and the number of axes
 # of A entries.
@@ -71,15 +75,14 @@ FIELDS = {
 }
 LEFT, RIGHT = 0, 1  # anchors
 WHOLE, ANY = -2, -1  # as a key segment, all keys; as a row segment, all rows
-PROJECTIONS = "query", "key", "value"
 MAX_CLASSES = 10**5  # of the rows of a model
 MAX_ROWS = 10**3  # of a grid, until they are far from the first
 CHUNK_SIZE = 1 << 11  # contexts that are evaluated at once
 BATCH_SIZE = 1 << 14  # contexts whose states below the last are kept
+MAX_RUNS = 1 << 25  # of one plan
 # A bound above this share of a margin is computed again, more tightly.
 SMALL_SHARE = 0.5
 THREADS = concurrent.futures.ThreadPoolExecutor(2)
-NUM_WAITING = 32  # batches that are in memory at once
 # Unit roundoff of float32; 2^-20 of it covers the float64 roundings of bounds.
 UNIT = 2.0**-24 * (1 + 2.0**-20)
 # The error of exp and rsqrt in units in the last place, and more than underflow
@@ -136,9 +139,8 @@ def check_config(config):
       require(is_valid, f"{name}={text}: the proof is for {valid}")
   require(not any(settings.values()), f"config: lacks some of {[*settings]}")
   model, seeds = config["model"], config["seeds"]
-  has_encoder = model["kind"] == "encoder_decoder"
-  has_encoder &= model["num_encoder_layers"] != 0
-  require(not has_encoder, "model.num_encoder_layers: there is an encoder")
+  is_one = model["kind"] == "decoder_only" or model["num_encoder_layers"] == 0
+  require(is_one, "model.num_encoder_layers: there is an encoder")
   require(config["bias"]["closed"] <= -1e5, "bias.closed: rows see every key")
   require(config["data"]["width"] == "natural", "inputs have a fixed width")
   require(config["hints"] == [], "hints: the model has heads for them")
@@ -162,33 +164,20 @@ def require_plain(name, value):
 
 def parameter_shapes(model):
   """Returns {name: shape} of all parameters of a Model."""
-  section, shapes = model.config["model"], {}
-  size, hidden = section["emb_dim"], section["mlp_dim"]
-  per_head = model.heads, size // model.heads
-  table = model.arrays.get("params/token_embedder/embedding", np.zeros(1))
-  shapes["token_embedder/embedding"] = len(table), size
-  if model.config["positions"]["segments"]:
-    shapes["segment_embedder/embedding"] = model.task.num_operands + 1, size
-
-  def add_dense(path, inputs, outputs):
-    shapes[f"{path}/kernel"], shapes[f"{path}/bias"] = inputs + outputs, outputs
-
-  def add_norm(path):
-    shapes[f"{path}/scale"] = shapes[f"{path}/bias"] = (size,)
-
-  for layer in range(model.layers):
-    for site in model.sites:
-      path = f"decoder_{layer}/{site}_attention"
-      add_norm(f"decoder_{layer}/pre_{site}_attention_layer_norm")
-      for projection in PROJECTIONS:
-        add_dense(f"{path}/{projection}", (size,), per_head)
-      add_dense(f"{path}/out", per_head, (size,))
-    add_norm(f"decoder_{layer}/pre_mlp_layer_norm")
-    add_dense(f"decoder_{layer}/mlp/wi", (size,), (hidden,))
-    add_dense(f"decoder_{layer}/mlp/wo", (hidden,), (size,))
-  add_norm("decoder_norm")
-  add_dense(model.output_head, (size,), (len(table),))
-  return {f"params/{name}": shape for name, shape in shapes.items()}
+  section, tokens = model.config["model"], "params/token_embedder/embedding"
+  sizes = {"D": section["emb_dim"], "F": section["mlp_dim"], "H": model.heads}
+  sizes |= {"K": sizes["D"] // sizes["H"], "S": model.task.output + 1}
+  sizes["V"] = len(model.arrays.get(tokens, ()))
+  require(sizes["V"] < MAX_INPUTS, f"{sizes['V']} tokens are too many")
+  sites = [SITE.replace("*", f"{site}_attention") for site in model.sites]
+  block = " ".join([*sites, MLP]).split()
+  blocks = itertools.product(range(model.layers), block)
+  names = [*ENDS.split(), *(f"decoder_{layer}/{x}" for layer, x in blocks)]
+  names += [f"{model.output_head}/kernel=DV", f"{model.output_head}/bias=V"]
+  has_segments = model.config["positions"]["segments"]
+  names += ["segment_embedder/embedding=SD"] * has_segments
+  forms = (name.split("=") for name in names)
+  return {f"params/{x}": tuple(map(sizes.get, axes)) for x, axes in forms}
 
 
 def check_arrays(model):
@@ -207,9 +196,8 @@ def check_arrays(model):
       shape = valid.shape + (axes,) * count
       shape = shape[:3] if field == "transparent" else shape
       forms[f"lines/{site}_{field}"] = dtype, shape
-  unknown, missing = sorted({*arrays} - {*forms}), sorted({*forms} - {*arrays})
-  require(not unknown, f"{unknown}: no such array is known")
-  require(not missing, f"{missing}: is missing")
+  others = sorted({*arrays} ^ {*forms})
+  require(not others, f"{others}: unknown, or missing")
   for name, form in forms.items():
     actual = arrays[name].dtype.str[: len(form[0])], arrays[name].shape
     require(actual == form, f"{name} is {actual}, not {form}")
@@ -247,29 +235,11 @@ def read_lines(model, site):
   return lines
 
 
-def of_operand(line):
-  """Returns a line of interleaved operands as one of the operand that it leads
-  to. From the left the first operand has the even offsets in the pairs, from
-  the right the odd ones."""
-  segment_of = lambda x: x + (x > 0)  # the output's and the start token's
-  line = line._replace(row_segment=segment_of(line.row_segment))
-  if line.segment:
-    return line._replace(segment=segment_of(line.segment))
-  ((slope,),), (c,) = line.matrix, line.intercept
-  require(slope % 2 == 0, f"line {[*line]} leads to both operands")
-  operand = (c + (line.anchor == RIGHT)) % 2
-  return line._replace(
-    segment=operand, matrix=[[slope // 2]], intercept=[c // 2]
-  )
-
-
 def parts_of(model, site, line):
   """Returns the lines of segments that a line is. All rows of a decoder with a
   source are those of the output; a diagonal over all its inputs is one to the
   outputs, whose first index is 1, and one to the start token."""
-  if model.task.is_interleaved:
-    line = of_operand(line)
-  output = model.task.num_operands
+  output = model.task.output
   if model.has_source and line.row_segment == ANY:
     line = line._replace(row_segment=output)
   is_whole = model.has_source and site == "self" and line.segment == WHOLE
@@ -282,13 +252,13 @@ def parts_of(model, site, line):
 def is_covered(model, line):
   """Returns whether lemma 1 covers a line. It leads from rows of the output to
   one segment, to the output only from its left end, and its value is no larger
-  than MAX_VALUE.
-  Its matrix is diagonal, of -1, 0 and 1. From one column to the next, the key
-  moves in the same direction or stays; from one row of a grid to the next, it
-  moves by one row in a segment with one token for each, else stays; but to an
-  operand that is the first row it leads from this row alone. Or it is the mark
-  that an operand begins with, whose state depends on nothing else."""
-  axes, output = model.task.directions, model.task.num_operands
+  than MAX_VALUE. Its matrix is diagonal. From one column to the next, the key
+  moves on by the tokens of a column, in the same direction, or stays; from one
+  row of a grid to the next, it moves by one row in a segment with one token for
+  each, else stays; but to an operand that is the first row it leads from this
+  row alone. Or it is the mark that an operand begins with, whose state depends
+  on nothing else."""
+  axes, output = model.task.directions, model.task.output
   is_right = line.anchor == RIGHT
   covered = line.row_segment == output and abs(line.value) < MAX_VALUE
   covered &= 0 <= line.segment <= output + 1 and line.anchor in (LEFT, RIGHT)
@@ -298,14 +268,14 @@ def is_covered(model, line):
   if is_first and model.task.marks and line.segment < output:
     return True
   for axis, directions in enumerate(axes):
-    slope, is_column_axis = line.matrix[axis][axis], axis == len(axes) - 1
-    key_direction = directions[line.segment] * (-1 if is_right else 1)
-    covered &= sum(map(abs, line.matrix[axis])) == abs(slope) <= 1
-    covered &= slope * key_direction >= 0
-    if not is_column_axis and model.task.is_first and not line.segment:
-      covered &= slope != 0 and not line.intercept[axis]
-    else:
-      covered &= is_column_axis or slope == abs(key_direction)
+    row, step = line.matrix[axis], directions[line.segment]
+    step *= -1 if is_right else 1
+    slopes = (0, step) if step else (-1, 0, 1)
+    if axis < len(axes) - 1:  # from one row of a grid to the next
+      is_copied = model.task.is_first and not line.segment
+      slopes = (-1, 1) if is_copied else (step,) * (step >= 0)
+      covered &= not (is_copied and line.intercept[axis])
+    covered &= row[axis] in slopes and sum(map(abs, row)) == abs(row[axis])
   return covered
 
 
@@ -336,15 +306,11 @@ reverse modular permutations dyck {" ".join(GRIDS)}"""
 def integers(values, shape, limit):
   """Returns an array of integers of a table, which must be from 0 to limit - 1;
   a None in its shape stands for any size."""
-  x = np.array(values)
-  fits = x.dtype == int and x.ndim == len(shape)
-  fits = fits and all(
-    n in (None, m) for n, m in zip(shape, x.shape, strict=True)
-  )
-  fits = fits and x.min(initial=0) >= 0 and x.max(initial=0) < limit
-  require(
-    fits, f"the table has no {shape} integers below {limit}: {values!r:.40}"
-  )
+  x, text = np.array(values), f"the table has no {shape} integers below {limit}"
+  wanted = [m if n is None else n for n, m in zip(shape, x.shape, strict=True)]
+  fits = x.dtype == int and [*x.shape] == wanted
+  fits &= 0 <= x.min(initial=0) <= x.max(initial=0) < limit
+  require(fits, f"{text}: {values!r:.40}")
   return x
 
 
@@ -355,376 +321,274 @@ def segment_tokens(segment, ids, axis=0, axes=1):
   return [Token(segment, offset(i), offset(last - i), x) for i, x in pairs]
 
 
-class Sequences:
-  """A task on columns: the digits of numbers padded to one width, the least
+class Task:
+  """A task on columns, as its table describes it.
+
+  Of sequences, columns are the digits of numbers padded to one width, the least
   significant first, or the items of a list. Numbers have a last column of marks
   (`$`, the operator, the end of the output), and before it `slack` columns of
   zeros. (The task `increment` has no marks and one slack column, whose zero has
-  no token in the prompt, and whose output is the last.)
+  no token in the prompt, and whose output is the last.) Two operands may be
+  interleaved in one segment: both marks, then a token of each for every column;
+  that of a short operand is always the same.
 
-  Two operands may be interleaved in one segment: both marks, then a token of
-  each for every column; that of a short operand is always the same. Here they
-  are two segments all the same.
+  A grid is an output of rows of cells, from 0 on. A transducer writes a row: it
+  reads the row above (zeros above the first), and behind it `ahead` zeros, and
+  writes a cell for each but the first `ahead`. There is one for each token of
+  the last operand, of which every row has one. Another `operand` extends along
+  the cells: "first", the first row is a copy of it; "own", it has a row for
+  each row, and "every", all rows have the same one, of which the transducer
+  reads the cell for the one that is written. "every" is a product: the last
+  cell has none of the operand's, and an end token stands where another row
+  would begin. "" is no other operand.
 
   Attributes:
-    segments: the names of the prompt's segments, one for each operand.
-    is_interleaved: whether two operands share one of them.
+    segments: the names of the prompt's segments, one for each operand unless
+      two are interleaved. The output's has the number `output`.
     marks: the token before each operand; () if there are none.
     end: the token after the last output, if there are marks.
     first: the token before the first output.
-    transducers: {digit of the short operand, or None if there is none: its
-      Transducer}. This has the tokens of each symbol, symbols [S, operands],
-      whose first has zeros alone; next_states and outputs [Q, S]; and accepting
-      [Q], whether a state may be the last. State 0 is the first.
+    transducers: {digit of the short operand or token that drives a row, or None
+      if there is none: its Transducer}. This has the tokens of each symbol,
+      symbols [S, operands], whose first has zeros alone; next_states and
+      outputs [Q, S]; and accepting [Q], whether a state may be the last. State
+      0 is the first.
     directions: for each axis, how the offset from the left grows with the
-      column in each segment (of operands, the output, the start token): by +1,
-      -1, or 0 in a short segment of at most two tokens.
+      column in each segment (of the prompt, the output, the start token): by
+      +1, -1, or 0 in a short segment of at most two tokens; by ±2 if operands
+      are interleaved.
+    accepts_all: whether any row can be the one above, or only rows are that
+      `check_rows` found to be accepted.
   """
 
   def __init__(self, table, num_tokens, has_source):
+    is_table = isinstance(table, dict)
+    self.is_grid = is_table and table.get("layout") == "grid"
     names = {*TABLE.split(), *(GRID if self.is_grid else "").split()}
-    fits = isinstance(table, dict) and {*table} == names
+    fits = is_table and {*table} == names
     require(fits, "the card has no table of a transducer")
     tokens = lambda values, *shape: integers(values, shape, num_tokens)
-    self.segments = table["segments"]
+    operand, self.direction = table.get("operand"), table["direction"]
+    self.is_first, self.is_own = operand == "first", operand == "own"
+    self.is_product = operand == "every"
     self.is_interleaved = table["layout"] == "interleaved"
-    self.num_operands = len(self.segments) + self.is_interleaved
-    self.end = table["end"]
+    self.segments, self.output = table["segments"], len(table["segments"])
+    self.num_operands = self.output + self.is_interleaved
     self.first = tokens(table["start" if has_source else "delimiter"]).item()
     self.marks = [tokens(x).item() for x in table["marks"]]
+    self.has_marks, self.end = len(self.marks) > 0, table["end"]
     self.slack = integers(table["slack"], (), 100).item()
+    self.ahead = integers(table.get("ahead", 0), (), 2).item()
     symbols, self.transducers = tokens(table["symbols"], None, None), {}
-    self.zeros, self.num_symbols = symbols[0].tolist(), len(symbols)
+    self.zeros = symbols[0].tolist()
     for machine in table["machines"]:
-      short, accepting = machine["short"], np.array(machine["accepting"])
+      accepting = np.array(machine["accepting"])
       size = len(accepting), len(symbols)
       next_states = integers(machine["next"], size, len(accepting))
       tables = symbols, next_states, tokens(machine["outputs"], *size)
-      self.transducers[short] = Transducer(*tables, accepting)
-      fits &= accepting.dtype == bool and (short is None or tokens(short) >= 0)
-    has_short = None not in self.transducers
+      self.transducers[machine["short"]] = Transducer(*tables, accepting)
+      fits &= accepting.dtype == bool
+    shorts, machines = [*self.transducers], [*self.transducers.values()]
+    has_short = shorts != [None]
     self.num_long = self.num_operands - has_short
-    fits &= 0 < len(self.transducers) == len(table["machines"])
-    fits &= has_short or len(self.transducers) == 1
+    self.num_read = self.num_long * (not self.is_first)  # in each column
+    self.min_last_column = self.slack + self.has_marks
+    num_shorts = len(tokens(shorts, None)) if has_short else 1
+    fits &= num_shorts == len(table["machines"])
     fits &= len(self.marks) in (0, self.num_operands)
-    is_pair = bool(self.marks) and self.num_operands == 2
-    fits &= is_pair or not self.is_interleaved
-    fits &= self.end is None if not self.marks else tokens(self.end) >= 0
-    fits &= len({*map(tuple, symbols.tolist())}) == len(symbols)
+    fits &= len(self.marks) == 2 or not self.is_interleaved
+    fits &= tokens(self.end) >= 0 if self.marks else self.end is None
     fits &= table["layout"] in ("grid", "sequence", "interleaved")
-    read = self.num_long * (not self.is_first)  # of operands, in each column
-    fits &= symbols.shape[1] == read + self.is_grid
-    require(fits, "the parts of the card's table do not fit one another")
-    is_near = self.slack < 2 or bool(self.marks)  # for lemma 1
+    fits &= symbols.shape[1] == self.num_read + self.is_grid
+    fits &= self.direction in (1, -1)
+    is_near = self.slack < 2 or self.has_marks  # for lemma 1
     require(is_near, "slack: without marks it is 0 or 1")
-    self.min_last_column = self.slack + bool(self.marks)
-    direction = table["direction"]
-    require(direction in (1, -1), "the card's table has no direction")
-    short = (direction * self.is_interleaved,) * has_short
-    self.directions = [((direction,) * self.num_long + short + (1, 0))]
-
-  is_grid = is_first = False
-  accepts_all = True  # whether any row can be the one above
-
-  def sequence(self, last_column, num_rows):
-    """Returns the Tokens of prompt and output; num_rows is of grids alone."""
-    size, prompt = last_column + 1 - bool(self.marks), []
-    for k, direction in enumerate(self.directions[0][: self.num_operands]):
-      if k < self.num_long:
-        ids = [("in", k, p) for p in range(size - self.slack)]
-        ids += [self.zeros[k]] * self.slack * bool(self.marks)
-      else:
-        ids = [("in", k, 0)] * (size if direction else 1)
-      ids = [*self.marks[k : k + 1], *ids[:: direction or 1]]
-      prompt.append(segment_tokens(k, ids))
-    if self.is_interleaved:
-      prompt = zip(*prompt, strict=True)
-    prompt = [*itertools.chain(*prompt)]
-    ids = [("out", p) for p in range(size)] + [self.end] * bool(self.marks)
-    return prompt, segment_tokens(self.num_operands, ids)
-
-  def columns(self, x, y, j, num_rows):
-    """Returns (choices, columns). A choice is (digit of the short operand or
-    None, {variable: token} of what it fixes); a column is (a mask of the
-    symbols that can stand there, its variables, the output's last)."""
-    num_free = x + y + 1 - bool(self.marks) - self.slack
-    is_zero, columns = np.arange(self.num_symbols) == 0, []
-    for p in range(num_free + self.slack):  # a slack column has symbol 0
-      variables = *(("in", k, p) for k in range(self.num_long)), ("out", p)
-      columns.append((is_zero | (p < num_free), variables))
-    short = ("in", self.num_long, 0)
-    fixed = lambda digit: {} if digit is None else {short: digit}
-    return [(digit, fixed(digit)) for digit in self.transducers], columns
-
-
-class Grid(Sequences):
-  """A task whose output has rows of cells, from 0 on. A transducer writes a
-  row: it reads the row above (zeros above the first), and behind it `ahead`
-  zeros, and writes a cell for each but the first `ahead`. There is one for each
-  token of the last operand, of which every row has one. Another `operand`
-  extends along the cells: "first", the first row is a copy of it; "own", it has
-  a row for each row, and "every", all rows have the same one, of which the
-  transducer reads the cell for the one that is written. "every" is a product:
-  the last cell has none of the operand's, and an end token stands where another
-  row would begin. "" is no other operand."""
-
-  is_grid = True
-
-  def __init__(self, table, num_tokens, has_source):
-    operand = table["operand"]
-    self.is_first, self.is_own = operand == "first", operand == "own"
-    self.is_product = operand == "every"
-    self.ahead = integers(table["ahead"], (), 2).item()
-    super().__init__(table, num_tokens, has_source)
-    self.min_last_column = int(self.is_product)
-    step = table["direction"]
-    fits = None not in self.transducers
-    fits &= operand in ("", "first", "every", "own")
-    fits &= self.num_operands == 1 + (operand != "")
-    fits &= bool(self.marks) == self.is_product and not self.slack
-    fits &= step == (-1 if self.is_product else 1)
+    num_long = self.output - (has_short and not self.is_interleaved)
+    long = [self.direction * (1 + self.is_interleaved)] * num_long
+    self.directions = [(*long, *[0] * (self.output - num_long), 1, 0)]
+    self.accepts_all = all(x.accepting.all() for x in machines)
+    cells = range(symbols[:, -1].max() + 1)  # of a grid
+    if self.is_grid:
+      fits &= has_short and operand in ("", "first", "every", "own")
+      fits &= self.num_operands == 1 + (operand != "")
+      fits &= self.has_marks == self.is_product and not self.slack
+      fits &= self.direction == (-1 if self.is_product else 1)
+      along_rows = [int(self.is_own)] * num_long
+      self.directions.insert(0, (*along_rows, self.direction, 1, 0))
+      pairs = itertools.product(cells, repeat=symbols.shape[1])
+      is_full = [*map(tuple, symbols.tolist())] == [*pairs]
+      is_full &= all(x.outputs.max() < len(cells) for x in machines)
+      text = "cells are not counted from 0, or combinations are missing"
+      require(is_full, text)
     require(fits, "the parts of the card's table do not fit one another")
-    is_long = [1] * self.num_long + [0]
-    along_rows = (step * (not x or self.is_own) for x in is_long)
-    along_cells = (step * x for x in is_long)
-    self.directions = [(*along_rows, 1, 0), (*along_cells, 1, 0)]
-    machines = self.transducers.values()
-    one = next(iter(machines))
-    cells = range(one.symbols[:, -1].max() + 1)
-    pairs = itertools.product(cells, repeat=one.symbols.shape[1])
-    fits = [*map(tuple, one.symbols.tolist())] == [*pairs]
-    fits &= all(x.outputs.max() < len(cells) for x in machines)
-    require(fits, "cells are not counted from 0, or combinations are missing")
-    if self.is_own or self.is_product:
-      # Other rows above are left out of stated products alone.
-      self.accepts_all = all(x.accepting.all() for x in machines)
-      return
-    self.check_rows()
+    if self.is_grid and not (self.is_own or self.is_product):
+      self.check_rows()
+      self.accepts_all = True
     if self.is_first:
-      cells = np.array(cells)
-      copy = one.symbols, 0 * cells[None], cells[None], np.array([True])
+      cells = np.array([cells])
+      copy = symbols, 0 * cells, cells, np.array([True])
       self.transducers[COPY] = Transducer(*copy)
 
   def check_rows(self):
     """Checks that the transducers accept all rows that can be the one above:
-    those of zeros and, if they accept the row above, those that they write.
-    (That they accept a first row that is given is a condition on inputs.)"""
-    machines = [*self.transducers.values()]
-    text = "a row cannot be the one above"
-    readers = {
-      (x.next_states.tobytes(), x.accepting.tobytes()): x for x in machines
-    }
-    for reader in readers.values():
-      state = 0
-      for count in range(len(reader.accepting) + 2):
-        # After `count` zeros, the last `ahead` of them behind the row.
-        fits = reader.accepting[state] or self.is_first or count <= self.ahead
-        require(fits, text)
-        state = reader.next_states[state, 0]
-    for one, reader in itertools.product(machines, readers.values()):
-      shape = len(one.accepting), len(reader.accepting)
-      reached, new = np.zeros(shape, bool), np.zeros(shape, bool)
+    those of zeros, as a machine of one state writes them, and, if they accept
+    the row above, those that they write. (That they accept a first row that is
+    given is a condition on inputs.)"""
+    writers = [*self.transducers.values()]
+    key_of = lambda x: (x.next_states.tobytes(), x.accepting.tobytes())
+    readers = {key_of(x): x for x in writers}.values()
+    zeros = 0 * writers[0].outputs[:1]
+    if not self.is_first:
+      writers.append(Transducer(None, zeros, zeros, np.array([True])))
+    for one, reader in itertools.product(writers, readers):
+      reached = np.zeros((len(one.accepting), len(reader.accepting)), bool)
       # After the first cell above, for which none is written if it is `ahead`.
       written = reader.next_states[0, one.outputs[0]]
-      new[one.next_states[0], 0 if self.ahead else written] = True
-      while new.any():
-        reached |= new
-        (p, q), new = np.nonzero(new), np.zeros(shape, bool)
+      p, q = one.next_states[0], written * (not self.ahead)
+      while not reached[p, q].all():
+        reached[p, q] = True
+        p, q = np.nonzero(reached)
         written = reader.next_states[q[:, None], one.outputs[p]]
-        new[one.next_states[p], written] = True
-        new &= ~reached
+        p, q = one.next_states[p], written
       p, q = np.nonzero(reached)
-      for _ in range(self.ahead):
+      for _ in range(self.ahead):  # behind the row
         p, q = one.next_states[p, 0], reader.next_states[q, one.outputs[p, 0]]
-      for _ in range(self.ahead):
         q = reader.next_states[q, 0]
-      require((~one.accepting[p] | reader.accepting[q]).all(), text)
+      fits = (~one.accepting[p] | reader.accepting[q]).all()
+      require(fits, "a row cannot be the one above")
 
   def sequence(self, last_column, num_rows):
-    """Returns the Tokens of prompt and output."""
-    output, prompt = self.num_operands, []
-    has_end, num_cells = int(self.is_product), last_column + 1
-    step = -1 if self.is_product else 1
-    sizes = [num_cells - has_end] * self.num_long + [num_rows]
+    """Returns the Tokens of prompt and output; num_rows is of grids alone."""
+    size, operands, prompt = last_column + 1 - self.has_marks, [], []
 
     def cells(segment, name, last_row):
-      for j, k in itertools.product(range(num_rows), range(num_cells)):
+      for j, k in itertools.product(range(num_rows), range(last_column + 1)):
         ends = last_row - j, last_column - k
         yield Token(segment, (j, k), ends, (*name, j, k))
 
-    for k, size in enumerate(sizes):
-      if self.is_own and not k:
-        prompt += cells(k, ("in", k), num_rows - 1)
-        continue
-      ids = [("in", k, p) for p in range(size)][::step]
-      ids = [*self.marks[k : k + 1], *ids]
-      prompt += segment_tokens(k, ids, int(k < self.num_long), 2)
-    tokens = [*cells(output, ("out",), num_rows - 1 + has_end)]
-    end = Token(output, (num_rows, 0), (0, last_column), self.end)
-    return prompt, tokens + [end] * has_end
+    for k in range(self.num_operands):
+      ids = [("in", k, p) for p in range(num_rows if self.is_grid else 1)]
+      if k < self.num_long:
+        ids = [("in", k, p) for p in range(size - self.slack)]
+        ids += self.zeros[k : k + 1] * (self.slack * self.has_marks)
+      elif self.is_interleaved:
+        ids *= size
+      operands.append([*self.marks[k : k + 1], *ids[:: self.direction]])
+    if self.is_interleaved:
+      operands = [[*itertools.chain(*zip(*operands, strict=True))]]
+    for k, ids in enumerate(operands):
+      axis = int(self.is_grid and k < self.num_long)
+      tokens = segment_tokens(k, ids, axis, len(self.directions))
+      is_own = self.is_own and k == 0
+      prompt += cells(0, ("in", 0), num_rows - 1) if is_own else tokens
+    if not self.is_grid:
+      ids = [("out", p) for p in range(size)] + [self.end] * self.has_marks
+      return prompt, segment_tokens(self.output, ids)
+    tokens = [*cells(self.output, ("out",), num_rows - 1 + self.has_marks)]
+    end = Token(self.output, (num_rows, 0), (0, last_column), self.end)
+    return prompt, tokens + [end] * self.has_marks
 
   def columns(self, x, y, j, num_rows):
-    """Returns the same as Sequences.columns; a choice is the token that drives
-    the row, and the end token's row has none."""
-    num_cells, is_row = x + y + 1, j < num_rows
-    driver = "in", self.num_long, j
-    tokens = [x for x in self.transducers if x != COPY]
-    choices = [(x, {driver: x} if is_row else {}) for x in tokens]
+    """Returns (choices, columns). A choice is (digit of the short operand or
+    None, {variable: token} of what it fixes), in grids the token that drives
+    the row, and the end token's row has none. A column is (a mask of the
+    symbols that can stand there, its variables, the output's last)."""
+    is_row = j < num_rows or not self.is_grid
+    tokens, driver = [*self.transducers], ("in", self.num_long, j)
+    if self.is_first:
+      tokens.remove(COPY)
+    fixed = lambda x: {driver: x} if is_row and x is not None else {}
+    choices = [(x, fixed(x)) for x in tokens]
+    symbols, columns = self.transducers[tokens[0]].symbols, []
     if self.is_first and not j:
-      every = np.ones(self.num_symbols, bool)
-      copies = [(("in", 0, t), ("out", 0, t)) for t in range(num_cells)]
+      every = np.ones(len(symbols), bool)
+      copies = [(("in", 0, t), ("out", 0, t)) for t in range(x + y + 1)]
       return [(COPY, x) for _, x in choices], [(every, x) for x in copies]
-    columns, one = [], self.transducers[tokens[0]]
+    size, row = x + y + 1 - self.has_marks, (j,) * self.is_grid
+    num_cells = x + y + 1 if self.is_grid else size
     for t in range(num_cells + self.ahead):
-      k = t - self.ahead  # the cell that is written
-      above = ("out", j - 1, t) if j and t < num_cells else None
-      out = ("out", j, k) if k >= 0 and is_row else None
-      names = (above,)
-      if self.is_product:
-        names = ("in", 0, k) if 0 <= k < num_cells - 1 else None, above
-      elif self.is_own:
-        names = ("in", 0, j, k) if k >= 0 else None, above
+      k = t - self.ahead  # where the output is written
+      is_read = 0 <= k < size - self.slack
+      place = (j, k) if self.is_own else (k,)
       # None: a zero that no token stands for.
+      names = [
+        ("in", i, *place) if is_read else None for i in range(self.num_read)
+      ]
+      if self.is_grid:
+        names.append(("out", j - 1, t) if j and t < num_cells else None)
       is_token = [name is not None for name in names]
-      allowed = (is_token | (one.symbols == 0)).all(axis=1)
+      allowed = (is_token | (symbols == self.zeros)).all(axis=1)
+      out = ("out", *row, k) if k >= 0 and is_row else None
       columns.append((allowed, (*names, out)))
     return choices if is_row else choices[:1], columns
 
 
-def make_task(table, num_tokens, has_source):
-  """Returns the task of a table."""
-  is_grid = isinstance(table, dict) and table.get("layout") == "grid"
-  return (Grid if is_grid else Sequences)(table, num_tokens, has_source)
-
-
-def tabulate(short, start, symbols, step, accept=lambda state: True):
-  """Returns the machine of step(state, *symbol) -> (next state, output)."""
-  states, transitions = {start: 0}, []
+def tabulate(short, start, symbols, step, accept):
+  """Returns the machine of step(short, state, *symbol) -> (next state, output),
+  of those states that can be reached from the first one."""
+  states, rows = {start: 0}, []
   for state in (queue := [start]):  # grows while it is read
-    transitions.append([step(state, *symbol) for symbol in symbols])
-    new = [x for x, _ in transitions[-1] if x not in states]
-    for x in dict.fromkeys(new):
-      states[x] = len(states)
-      queue.append(x)
-  next_states = [[states[x] for x, _ in row] for row in transitions]
-  outputs = [[output for _, output in row] for row in transitions]
-  accepting = [accept(state) for state in states]
+    rows.append([step(short, state, *symbol) for symbol in symbols])
+    queue += dict.fromkeys(x for x, _ in rows[-1] if x not in states)
+    states = {x: i for i, x in enumerate(queue)}
+  next_states = [[states[x] for x, _ in row] for row in rows]
+  outputs = [[output for _, output in row] for row in rows]
   machine = {"short": short, "next": next_states, "outputs": outputs}
-  return machine | {"accepting": accepting}
-
-
-def stated_grid(name, section):
-  """Returns what the table of a local rule has, as it is stated here: `rule` is
-  the step for a token that drives a row; from its state None on, no row above
-  can go on."""
-  if name == "automaton":
-    number, size, drivers, start = section["rule"], 2, [2], lambda tick: (0, 0)
-
-    def rule(tick, state, right):
-      left, middle = state
-      return (middle, right), number // 2 ** (4 * left + 2 * middle + right) % 2
-
-  elif name == "turing":
-    rows = section["machine"].split("_")
-    num_symbols = len(rows[0]) // 3
-    states = {chr(ord("A") + i): row for i, row in enumerate(rows)}
-    halting = {x for row in rows for x in row[2::3]} - {*states}
-    names = [*states, *sorted(halting)]
-    size = num_symbols * (1 + len(names))
-    drivers, start = [size], lambda tick: (0, 0, False)
-
-    def act(cell):  # (symbol that is written, direction, state)
-      head, symbol = divmod(cell, num_symbols)
-      row = states.get(names[head - 1], "") if head else ""
-      return row[3 * symbol : 3 * symbol + 3] or None
-
-    def rule(tick, state, right):
-      (left, middle, has_head), is_head = state, right >= num_symbols
-      after, actions = middle, [*map(act, (left, middle, right))]
-      if actions[1]:
-        after = int(actions[1][0])
-      for action, side in ((actions[0], "R"), (actions[2], "L")):
-        if action and action[1] == side:
-          after += num_symbols * (1 + names.index(action[2]))
-      if has_head and is_head:
-        return None, 0
-      return (middle, right, has_head or is_head), after
-
-  elif name == "insertion_sort":
-    size, start = section["alphabet"] + 1, lambda item: 0
-    drivers = range(1, size)
-    order = lambda cell: cell or size  # an empty cell, 0, comes last
-
-    def rule(item, left, above):  # left: the cell before, -1 if there is none
-      if order(above) < left:
-        return None, 0
-      return order(above), min(order(above), max(left, item)) % size
-
-  elif name in ("many_addends", "outer_product"):
-    size = 10 if name == "many_addends" else 2
-    drivers, start = [size], lambda tick: 0
-
-    def rule(tick, carry, digit, above):
-      return divmod(digit + above + carry, size)
-
-  elif name in ("halving", "divide"):
-    divisor = 2 if name == "halving" else section["divisor"]
-    size, drivers, start = 10, [10], lambda tick: 0
-
-    def rule(tick, remainder, above):
-      return divmod(10 * remainder + above, divisor)[::-1]
-
-  else:
-    source, target = section["source"], section["target"]
-    size, drivers, start = target, range(source), lambda digit: digit
-
-    def rule(digit, carry, above):
-      return divmod(source * above + carry, target)
-
-  step_of = lambda x: (
-    lambda state, *cell: (None, 0) if state is None else rule(x, state, *cell)
-  )
-  operand, ahead = GRIDS[name]
-  read = 1 + (operand == "own")  # cells in a column
-  symbols = [*map(list, itertools.product(range(size), repeat=read))]
-  accept = lambda state: state is not None
-  machines = [
-    tabulate(x, start(x), symbols, step_of(x), accept) for x in drivers
-  ]
-  # A tick that drives rows has a token before the delimiter's.
-  first = size + bool(operand)
-  table = {"layout": "grid", "segments": OPERAND_SEGMENTS[operand]}
-  table |= {"start": first, "delimiter": first, "direction": 1}
-  table |= {"ahead": ahead, "operand": operand}
-  return table | {"symbols": symbols, "machines": machines}
+  return machine | {"accepting": [accept(state) for state in states]}
 
 
 def stated_table(config):
-  """Returns the table of the task that a config names, as it is stated here."""
-  name, twice = config["task"], lambda state: (state, state)
-  single_symbols = lambda size: [[i] for i in range(size)]
-  digits = single_symbols(10)
-  pairs = [*map(list, itertools.product(range(10), repeat=2))]
-  add_digits = lambda carry, *digits: divmod(carry + sum(digits), 10)
-  multiply_by = lambda b: lambda carry, a: divmod(carry + a * b, 10)
-  products = {b: multiply_by(b) for b in range(10)}
-  flip = lambda state, bit: twice((state + bit) % 2)
-  # Marks, first state, symbols, {digit of the short operand or None: step}.
-  arithmetic_tasks = {
-    "successor": ([START], 1, digits, {None: add_digits}),
-    "addition": ([START, PLUS], 0, pairs, {None: add_digits}),
-    "parity": ([START], 0, digits[:2], {None: flip}),
-    "multiply": ([START, TIMES], 0, digits, products),
-  }
-  table = {
-    "layout": "sequence",
-    "segments": ["items"],
-    "marks": [],
-    "end": None,
-  }
-  table |= {"slack": 0, "direction": -1}
-  numbers = {"start": START, "delimiter": DELIMITER, "end": END}
-  if name == "multiply_long":
+  """Returns the table of the task that a config names, as it is stated here.
+
+  A machine has a `step` (digit of the short operand or token that drives a row,
+  state, *symbol) -> (next state, output); from the state None on, no row above
+  can go on. Symbols are all tuples of `read` tokens of the `size` from `low`
+  on; `more` tokens come after them.
+  """
+  name, size, read, low, more = config["task"], 10, 1, 0, 0
+  is_number = name in ("successor", "addition", "parity", "multiply")
+  section = "copying" if name in ("copy", "reverse") else name
+  section = config["arithmetic" if is_number else section]
+  shorts, start, twice = [None], lambda short: 0, lambda state: (state, state)
+  accept = lambda state: state is not None
+  if name in ("successor", "addition", "many_addends", "outer_product"):
+    size = 2 if name == "outer_product" else 10
+    read = 1 if name == "successor" else 2
+    start = lambda short: int(name == "successor")
+    step = lambda short, carry, *digits: divmod(carry + sum(digits), size)
+  elif name == "multiply":
+    shorts = range(10)
+    step = lambda b, carry, a: divmod(carry + a * b, 10)
+  elif name in ("parity", "modular"):
+    size = 2 if name == "parity" else section["p"]
+    step = lambda short, total, item: twice((total + item) % size)
+  elif name in ("copy", "reverse"):
+    size = section["alphabet"]
+    step = lambda short, state, item: (state, item)
+  elif name == "increment":  # digit d has the token d + 1
+    low, start = 1, lambda short: 1
+    step = lambda short, c, a: ((c + a - 1) // 10, (c + a - 1) % 10 + 1)
+  elif name == "permutations":
+    elements = list(itertools.permutations(range(int(section["group"][1:]))))
+    size, index_of = len(elements), {x: i for i, x in enumerate(elements)}
+    product = lambda s, x: index_of[tuple(elements[s][k] for k in elements[x])]
+    step = lambda short, state, item: twice(product(state, item))
+  elif name == "dyck":
+    kinds, capacity = range(len(section["brackets"]) // 2), section["bound"]
+    stacks = [itertools.product(kinds, repeat=n) for n in range(capacity + 1)]
+    stacks = [*itertools.chain(*stacks), "invalid"]
+    size, more, start = 2 * len(kinds), len(stacks), lambda short: ()
+
+    def step(short, stack, bracket):
+      kind, closes = divmod(bracket, 2)
+      fits = stack[-1:] == (kind,) if closes else len(stack) < capacity
+      after = stack[:-1] if closes else (*stack, kind)
+      stack = after if fits and stack != "invalid" else "invalid"
+      return stack, size + stacks.index(stack)
+
+  elif name == "multiply_long":
+    read, shorts, start = 2, range(10), lambda b: (0, False, True)
+    accept = lambda state: state[1] or state[2]
 
     def step(b, state, a, s):
       # is_less: s is below 10·a; is_zero: both are 0; by the columns so far.
@@ -733,65 +597,84 @@ def stated_table(config):
       is_less = is_less if s == a else s < a  # the highest difference decides
       return (carry, is_less, is_zero and s == a == 0), digit
 
-    step_of = lambda b: lambda *args: step(b, *args)
-    start, accept = (0, False, True), lambda state: state[1] or state[2]
-    machines = [
-      tabulate(b, start, pairs, step_of(b), accept) for b in range(10)
-    ]
-    table |= numbers | {"layout": "grid", "segments": ["a", "b"]}
-    table |= {"marks": [START, TIMES], "ahead": 1, "operand": "every"}
-    return table | {"symbols": pairs, "machines": machines}
-  if name in GRIDS:
-    return table | stated_grid(name, config[name])
-  if name == "increment":  # digit d has the token d + 1
-    step = lambda c, a: ((c + a - 1) // 10, (c + a - 1) % 10 + 1)
-    symbols = single_symbols(11)[1:]
-    table |= {"start": 11, "delimiter": 11, "slack": 1, "symbols": symbols}
-    return table | {"machines": [tabulate(None, 1, symbols, step)]}
-  if name in arithmetic_tasks:
-    marks, start, symbols, steps = arithmetic_tasks[name]
-    section = config["arithmetic"]
-    is_wide = section["slack"] or name == "parity"
-    require(is_wide, "arithmetic.slack: an answer may need one digit more")
-    if section["aligned"] is not False and len(marks) > 1:
-      table |= {"layout": "interleaved", "segments": ["pairs"]}
-    else:
-      table["segments"] = ["a", "b"][: len(marks)]
-    machines = [tabulate(b, start, symbols, x) for b, x in steps.items()]
-    table |= numbers | {"marks": marks}
-    table |= {"slack": section["slack"], "symbols": symbols}
-    return table | {"machines": machines}
-  section = config["copying" if name in ("copy", "reverse") else name]
+  elif name == "automaton":
+    size, start = 2, lambda tick: (0, 0)
+
+    def step(tick, state, right):
+      bit = section["rule"] >> (4 * state[0] + 2 * state[1] + right) & 1
+      return (state[1], right), bit
+
+  elif name == "turing":
+    rows = section["machine"].split("_")
+    num_symbols = len(rows[0]) // 3
+    states = {chr(ord("A") + i): row for i, row in enumerate(rows)}
+    halting = {x for row in rows for x in row[2::3]} - {*states}
+    names = [*states, *sorted(halting)]
+    size, start = num_symbols * (1 + len(names)), lambda tick: (0, 0, False)
+
+    def act(cell):  # what is written, the direction, and the state; or nothing
+      head, symbol = divmod(cell, num_symbols)
+      row = states.get(names[head - 1], "") if head else ""
+      return row[3 * symbol : 3 * symbol + 3]
+
+    def step(tick, state, right):
+      if state is None or state[2] and right >= num_symbols:
+        return None, 0
+      before, own, behind = map(act, (*state[:2], right))
+      after = int(own[0]) if own else state[1]
+      for action, side in ((before, "R"), (behind, "L")):
+        if action[1:2] == side:
+          after += num_symbols * (1 + names.index(action[2]))
+      return (state[1], right, state[2] or right >= num_symbols), after
+
+  elif name == "insertion_sort":
+    size = section["alphabet"] + 1
+    shorts = range(1, size)
+    order = lambda cell: cell or size  # an empty cell, 0, comes last
+
+    def step(item, left, above):  # left: the cell before, 0 if there is none
+      if left is None or order(above) < left:
+        return None, 0
+      return order(above), min(order(above), max(left, item)) % size
+
+  elif name in ("halving", "divide"):
+    divisor = 2 if name == "halving" else section["divisor"]
+    step = lambda tick, rest, digit: divmod(10 * rest + digit, divisor)[::-1]
+  else:  # base
+    size, shorts = section["target"], range(section["source"])
+    start = lambda digit: digit
+    step = lambda digit, carry, above: divmod(
+      section["source"] * above + carry, size
+    )
   all_states = section.get("answer", "states") == "states"
   require(all_states, f"{name}.answer: the model must output every state")
-  if name == "permutations":
-    elements = list(itertools.permutations(range(int(section["group"][1:]))))
-    index_of = {x: i for i, x in enumerate(elements)}
-    product = lambda s, x: index_of[tuple(elements[s][k] for k in elements[x])]
-    start, size, step = 0, len(elements), lambda s, x: twice(product(s, x))
-  elif name == "dyck":
-    kinds, capacity = range(len(section["brackets"]) // 2), section["bound"]
-    stacks = [itertools.product(kinds, repeat=n) for n in range(capacity + 1)]
-    stacks = [*itertools.chain(*stacks), None]  # None is "invalid"
-    start, size = (), 2 * len(kinds)
-
-    def step(stack, bracket):
-      kind, closes = divmod(bracket, 2)
-      if stack is not None:
-        fits = stack[-1:] == (kind,) if closes else len(stack) < capacity
-        stack = (stack[:-1] if closes else (*stack, kind)) if fits else None
-      return stack, size + stacks.index(stack)
-  else:
-    start, size = 0, section["p" if name == "modular" else "alphabet"]
-    add_modulo = lambda total, item: twice((total + item) % size)
-    copy_item = lambda state, item: (state, item)
-    step = add_modulo if name == "modular" else copy_item
-  machine = tabulate(None, start, single_symbols(size), step)
-  # The start token comes after the items and the outputs, so this is its id.
-  first = max(map(max, machine["outputs"])) + 1
-  table |= {"start": first, "delimiter": first, "machines": [machine]}
-  direction = -1 if name == "reverse" else 1
-  return table | {"direction": direction, "symbols": single_symbols(size)}
+  operand, ahead = GRIDS.get(name, ("", 0))
+  if operand:  # a tick, the token after the cells, drives every row
+    shorts, more = [size], 1
+  symbols = [*map(list, itertools.product(range(low, low + size), repeat=read))]
+  machines = [tabulate(x, start(x), symbols, step, accept) for x in shorts]
+  first = low + size + more
+  forward = "copy", "modular", "permutations", "dyck", *GRIDS
+  table = {"symbols": symbols, "machines": machines, "marks": [], "end": None}
+  table |= {"start": first, "delimiter": first, "layout": "sequence"}
+  table |= {"slack": low, "direction": 1 if name in forward else -1}
+  table["segments"] = SEGMENTS[operand]
+  if is_number or name == "multiply_long":
+    marks = {"addition": [PLUS], "successor": [], "parity": []}
+    marks = [START, *marks.get(name, [TIMES])]
+    table |= {"marks": marks, "segments": ["a", "b"][: len(marks)], "end": END}
+    table |= {"start": START, "delimiter": DELIMITER}
+  if is_number:
+    is_wide = section["slack"] or name == "parity"
+    require(is_wide, "arithmetic.slack: an answer may need one digit more")
+    table["slack"] = section["slack"]
+    has_pairs = name in ("addition", "multiply")
+    if section["aligned"] is not False and has_pairs:
+      table |= {"layout": "interleaved", "segments": ["pairs"]}
+  if name in GRIDS or name == "multiply_long":
+    operand, ahead = GRIDS.get(name, ("every", 1))
+    table |= {"layout": "grid", "ahead": ahead, "operand": operand}
+  return table
 
 
 # 3. What a row depends on. Row i of attention holds token i of a sequence and
@@ -816,7 +699,7 @@ class Layout:
     task = model.task
     prompt, output = task.sequence(last_column, num_rows)
     zero = (0,) * len(task.directions)
-    start_token = Token(task.num_operands + 1, zero, zero, task.first)
+    start_token = Token(task.output + 1, zero, zero, task.first)
     self.first_output_row = 0 if model.has_source else len(prompt)
     tokens = [*prompt[: self.first_output_row], start_token, *output]
     self.keys, self.predicted = {"self": tokens[:-1]}, tokens[1:]
@@ -863,7 +746,7 @@ def receptive_field(model, layout, i, is_below_copy=False):
     if not layer:
       segment, _, _, token_id = layout.keys[site][i]
       # A start token or delimiter has the vector of the output's segment.
-      segment, variables = min(segment, model.task.num_operands), ()
+      segment, variables = min(segment, model.task.output), ()
       if isinstance(token_id, tuple):
         if is_below_copy and token_id[:2] == ("in", 0):
           token_id = "out", 0, *token_id[2:]
@@ -894,60 +777,55 @@ def receptive_field(model, layout, i, is_below_copy=False):
 # While columns are read, a run is code · Q + q, for a code and a state q of Q.
 # A Plan says how contexts of a row class are found: from the code of what is
 # fixed, a run takes a step for every column that the row sees (`moves`: which
-# states columns before it lead to; `allowed`: a mask of symbols; `variables`:
-# the index of each in the code, or None), and must end in an accepting state.
+# states columns before it lead to; `allowed`: a mask of symbols; `weights`: by
+# what its tokens count in the code), and must end in an accepting state.
 # Row classes with equal plans have equal contexts.
 Plan = namedtuple("Plan", "code digit steps accepting")
-Step = namedtuple("Step", "moves allowed variables")
+Step = namedtuple("Step", "moves allowed weights")
 
 
 class Contexts:
-  """Finds the contexts of a model's rows, few at a time.
-
-  Plans name arrays by their numbers in `arrays`, so that equal ones are equal.
-  """
+  """Finds the contexts of a model's rows. Plans name arrays by their keys in
+  `arrays`, so that equal ones are equal."""
 
   def __init__(self, model):
-    self.model, self.radix = model, len(model.embedding)
-    self.arrays, self.numbers = [], {}
+    self.model, self.radix, self.arrays = model, len(model.embedding), {}
     self.moves_of = functools.cache(self.moves_of)
     self.then = functools.cache(self.then)
     self.growth = functools.cache(self.growth)
 
-  def number(self, array):
-    """Returns the number of an array, the same for an equal one."""
+  def key(self, array):
+    """Returns the key of an array, the same for an equal one."""
     key = array.shape, array.tobytes()
-    if key not in self.numbers:
-      self.numbers[key] = len(self.arrays)
-      self.arrays.append(array)
-    return self.numbers[key]
+    self.arrays[key] = array
+    return key
 
   def then(self, first, second):
-    """Returns the number of the moves (float32 [Q, Q], 1 where a state leads to
+    """Returns the key of the moves (float32 [Q, Q], 1 where a state leads to
     another) of two runs of columns, or the states [Q] that lead to some."""
     product = self.arrays[first] @ self.arrays[second]
-    return self.number(np.float32(product > 0))
+    return self.key(np.float32(product > 0))
 
   def moves_of(self, digit, columns):
-    """Returns the number of the moves of some columns: for each (number of a
+    """Returns the key of the moves of some columns: for each (key of a
     mask, whether it stands for 1, 1 + T, 1 + 2T, ... columns of its kind, where
     T is the period)."""
     transducer = self.model.task.transducers[digit]
     num_states = len(transducer.accepting)
     if not columns:
-      return self.number(np.eye(num_states, dtype=np.float32))
+      return self.key(np.eye(num_states, dtype=np.float32))
     *before, (allowed, is_repeatable) = columns
     moves = np.zeros((num_states, num_states), np.float32)
     after = transducer.next_states[:, self.arrays[allowed]]
     moves[np.arange(num_states)[:, None], after] = 1
-    one, many = self.number(moves), None
+    one, many = self.key(moves), None
     all_moves = self.then(self.moves_of(digit, tuple(before)), one)
     period = functools.reduce(self.then, [one] * self.model.period)
     # Until more columns lead to nothing new.
     while is_repeatable and all_moves != many:
       many = all_moves
       union = self.arrays[many] + self.arrays[self.then(many, period)]
-      all_moves = self.number(np.float32(union > 0))
+      all_moves = self.key(np.float32(union > 0))
     return all_moves
 
   def plans(self, row_class, names):
@@ -955,7 +833,7 @@ class Contexts:
     one is what it must predict, which no row sees."""
     task, span, target = self.model.task, self.model.span[-1], names[-1]
     known = {target: target} if isinstance(target, int) else {}  # no variable
-    index_of = {name: v for v, name in enumerate(names)}
+    weights = {name: self.radix**v for v, name in enumerate(names)}
     # The columns that stand for many columns of their kind: lemma 2.
     x, y, *_ = row_class
     sizes_and_columns = (x, span + 2), (y, x + span + 2)
@@ -964,26 +842,24 @@ class Contexts:
     choices, columns = task.columns(*row_class)
     seen, unseen = [], ()
     for i, (allowed, variables) in enumerate(columns):
-      allowed = self.number(allowed)
-      indices = tuple(map(index_of.get, variables))
-      if indices == (None,) * len(indices):
-        unseen += ((allowed, i in repeatable),)
-      else:
+      of_column = tuple(weights.get(x, 0) for x in variables)
+      if any(of_column):
         require(i not in repeatable, "a row sees a column that is many")
-        seen.append((unseen, allowed, indices))
+        seen.append((unseen, self.key(allowed), of_column))
         unseen = ()
-    weigh = lambda name, token: token * self.radix ** index_of.get(name, 0)
+      else:
+        unseen += ((self.key(allowed), i in repeatable),)
     for digit, fixed in choices:
-      covered = {*fixed, *known}.union(*(variables for _, variables in columns))
+      fixed = fixed | known
+      covered = {*fixed}.union(*(variables for _, variables in columns))
       others = [str(name) for name in names if name not in covered]
       require(not others, f"a row sees what its columns do not have: {others}")
       accepting = task.transducers[digit].accepting.astype(np.float32)
-      num_codes = self.radix ** len(index_of) * len(accepting)
+      num_codes = self.radix ** len(names) * len(accepting)
       require(num_codes < 1 << 63, f"a row sees too many tokens: {len(names)}")
-      constants = [x for x in (fixed | known).items() if x[0] in index_of]
-      code = sum(itertools.starmap(weigh, constants))
+      code = sum(weights.get(x, 0) * token for x, token in fixed.items())
       steps = [Step(self.moves_of(digit, x), *step) for x, *step in seen]
-      last = self.then(self.moves_of(digit, unseen), self.number(accepting))
+      last = self.then(self.moves_of(digit, unseen), self.key(accepting))
       yield Plan(code, digit, tuple(steps), last)
 
   def growth(self, digit, step):
@@ -991,84 +867,41 @@ class Contexts:
     distinct numbers."""
     transducer = self.model.task.transducers[digit]
     allowed, num_states = self.arrays[step.allowed], len(transducer.accepting)
-    weights = [0 if v is None else self.radix**v for v in step.variables]
-    growth = transducer.symbols[allowed] @ np.array(weights[:-1], np.int64)
-    growth = growth + transducer.outputs[:, allowed] * weights[-1]
+    *weights, last = step.weights
+    growth = transducer.symbols[allowed] @ np.array(weights, np.int64)
+    growth = growth + transducer.outputs[:, allowed] * last
     growth = growth * num_states + transducer.next_states[:, allowed]
     return [distinct(growth[x > 0].ravel()) for x in self.arrays[step.moves]]
 
-  def run(self, plan, tokens=()):
-    """Returns the codes of a plan's contexts, distinct and sorted; those alone
-    that have the given (variable, token) pairs. None if runs are too many on
-    the way."""
+  def run(self, plan):
+    """Returns the codes of a plan's contexts, distinct and sorted."""
     accepting = self.arrays[plan.accepting] > 0
-    num_states, radix = len(accepting), self.radix
-    runs, done = np.array([plan.code * num_states]), set()
+    num_states, runs = len(accepting), np.array([plan.code * len(accepting)])
     for step in plan.steps:
-      done.update(step.variables)
       growth, states = self.growth(plan.digit, step), runs % num_states
-      for v, token in tokens:
-        if v in step.variables:
-          unit = num_states * radix**v
-          growth = [x[x // unit % radix == token] for x in growth]
-      present = np.flatnonzero(np.bincount(states, minlength=num_states))
-      after = [(runs[states == q] - q, growth[q]) for q in present]
-      # With all tokens given, there are at most as many as pairs of states.
-      limit = max(BATCH_SIZE, num_states**2)
-      if sum(len(x) * len(y) for x, y in after) > limit:
-        return None
-      after = [np.add.outer(x, y).ravel() for x, y in after]
-      runs = distinct(np.concatenate([runs[:0], *after]))
-    codes = distinct(runs[accepting[runs % num_states]] // num_states)
-    for v, token in tokens:  # of what is fixed
-      codes = codes if v in done else codes[codes // radix**v % radix == token]
-    return codes
-
-  def chunks(self, plans, tokens=()):
-    """Yields the codes of all contexts of some plans, without repetition, at
-    most about BATCH_SIZE at a time. If they are more, they are divided by the
-    token of one more variable, in the order in which columns are read."""
-    codes = [self.run(plan, tokens) for plan in plans]
-    arrays = [x for x in codes if x is not None]
-    if len(arrays) == len(codes):
-      yield distinct(np.concatenate(arrays))
-      return
-    read = (step.variables for plan in plans for step in plan.steps)
-    given = {None, *(v for v, _ in tokens)}
-    v = next(v for v in itertools.chain(*read) if v not in given)
-    for token in range(self.radix):
-      yield from self.chunks(plans, (*tokens, (v, token)))
+      after = [(runs[states == q] - q, x) for q, x in enumerate(growth)]
+      size = sum(len(x) * len(y) for x, y in after)
+      require(size <= MAX_RUNS, f"a row has more than {MAX_RUNS:,} runs")
+      runs = distinct(np.concatenate([np.add.outer(*x).ravel() for x in after]))
+    return distinct(runs[accepting[runs % num_states]] // num_states)
 
   def describe(self, code, rows):
     """Returns a row class, of those of a receptive field, that has a context,
     and its tokens in words."""
-    for row_class, names, plans in rows:
-      tokens = code // self.radix ** np.arange(len(names)) % self.radix
-      given = [*enumerate(tokens.tolist())]
-      codes_of = (self.run(plan, given) for plan in plans)
-      if any(x is not None and code in x for x in codes_of):
-        pairs = zip(names[:-1], tokens[:-1], strict=True)
-        return row_class, " ".join(f"{name}={token}" for name, token in pairs)
-    raise AssertionError("a context of no row")
-
-  def batches(self, plans):
-    """Yields the same as `chunks`, small ones together."""
-    pending = []
-    for codes in self.chunks(plans):
-      pending.append(codes)
-      if sum(map(len, pending)) >= BATCH_SIZE:
-        yield np.concatenate(pending)
-        pending = []
-    if sum(map(len, pending)):
-      yield np.concatenate(pending)
+    has_code = lambda row: any(code in self.run(plan) for plan in row[2])
+    row_class, names, _ = next(filter(has_code, rows))
+    tokens = code // self.radix ** np.arange(len(names)) % self.radix
+    pairs = zip(names[:-1], tokens[:-1], strict=True)
+    return row_class, " ".join(f"{name}={token}" for name, token in pairs)
 
   def of_fields(self, fields):
-    """Yields (receptive field, codes) of all contexts, each one once, of what
-    `receptive_fields` returns."""
+    """Yields (receptive field, codes) of all contexts, each one once and at
+    most BATCH_SIZE together, of what `receptive_fields` returns."""
     for nodes, rows in fields.items():
       plans = dict.fromkeys(plan for *_, plans in rows for plan in plans)
-      for codes in self.batches([*plans]):
-        yield nodes, codes
+      codes = distinct(np.concatenate([*map(self.run, plans)]))
+      for start in range(0, len(codes), BATCH_SIZE):
+        yield nodes, codes[start : start + BATCH_SIZE]
 
 
 # 5. The network in float64, and bounds on rounding (lemma 3). Every hidden
@@ -1101,9 +934,9 @@ class Model:
     form = len(vocabulary), self.has_source
     self.is_stated = config["task"] in STATED.split()
     table = stated_table(config) if self.is_stated else table
-    self.task = make_task(table, *form)
+    self.task = Task(table, *form)
     is_closed = self.task.accepts_all or self.is_stated
-    require(is_closed, "a row cannot be the one above")
+    require(is_closed, "a row cannot be the one above, or an input is left out")
     check_arrays(self)
     self.params = {
       name.removeprefix("params/"): array.astype(float)
@@ -1122,10 +955,7 @@ class Model:
     # Of pow, its exponent, the product and sin: docs/proofs.md.
     self.waves_e = (4 * ULPS + 4) * self.period * UNIT * size**0.5
     self.waves_e *= has_positions
-    is_grid = len(self.task.directions) > 1
-    require(not (is_grid and has_positions), "positions of a grid")
-    has_one = self.task.is_interleaved and positions["segments"] is not False
-    require(not has_one, "positions.segments: operands have one, not two")
+    require(not (self.task.is_grid and has_positions), "positions of a grid")
     self.lines = {x: read_lines(self, x) for x in self.sites}
     # By axis, how far lines and layers lead (C in docs/proofs.md); the last
     # axis is that of columns. From the limit on, x and y of a row class stand
@@ -1153,9 +983,6 @@ class Model:
       kernel = kernel.reshape(-1, kernel.shape[-1])
     if kernel.ndim == 2:
       kernel, bias = kernel[:, None], bias[None]
-    # For the roundings of float64, and against overflow.
-    fits = len(kernel) < MAX_INPUTS and kernel.size < MAX_INPUTS**2
-    require(fits, f"params/{path} is too large")
     size = np.abs(bias)
     norm = "decoder_norm" if path == self.output_head else ""
     if re.fullmatch(".*/(query|wi)|.*self_attention/(key|value)", path):
@@ -1436,7 +1263,7 @@ def check_unread(model):
   """Checks that no number overflows in rows that no line leads from: those of a
   prompt and of what comes after the output, functions of their token. Other
   rows have a weight of 0 for them, but 0·∞ is not 0."""
-  tokens, places = np.arange(len(model.embedding)), model.task.num_operands + 1
+  tokens, places = np.arange(len(model.embedding)), model.task.output + 1
   places = itertools.product(range(places), range(model.period))
   states = [model.embed(tokens, *place) for place in places]
   x, e = map(np.concatenate, zip(*states, strict=True))
@@ -1449,13 +1276,11 @@ def check_unread(model):
 
 def check_contexts(model, limit, progress):
   """Evaluates all contexts of a model; returns what `prove` does."""
-  contexts, figures = Contexts(model), {"contexts": 0}
-  figures |= {"margin": np.inf, "rounding": 0.0}
+  contexts, batches, total = Contexts(model), [], 0
   fields = receptive_fields(model, contexts)
-  batches = functools.partial(contexts.of_fields, fields)
-  total = 0
-  for _, codes in batches():
-    total += len(codes)
+  for batch in contexts.of_fields(fields):
+    batches.append(batch)
+    total += len(batch[1])
     require(total <= limit, f"there are more than {limit:,} contexts")
   require(total, "no input has a context")
 
@@ -1475,10 +1300,8 @@ def check_contexts(model, limit, progress):
       codes = np.concatenate(unproved)
     return nodes, codes, np.concatenate(margins), largest
 
-  waiting = batches()
-  groups = iter(lambda: [*itertools.islice(waiting, NUM_WAITING)], [])
-  results = itertools.chain.from_iterable(THREADS.map(check, x) for x in groups)
-  for nodes, codes, margins, largest in results:
+  figures = {"contexts": 0, "margin": np.inf, "rounding": 0.0}
+  for nodes, codes, margins, largest in THREADS.map(check, batches):
     progress(margins, total)
     figures["contexts"] += len(margins)
     figures["margin"] = float(margins.min(initial=figures["margin"]))
