@@ -145,8 +145,6 @@ def jobs_of(names: list[str], size: str, kept: Archive) -> list[Job]:
     old = kept.get(run.name)
     if old is None:
       reason = "has no rows"
-    elif archive.NATURAL_IN_TESTS in {row["width"] for row in old.rows}:
-      reason = "natural width in its tests alone"
     elif run.probes and not any(map(archive.is_probe, old.rows)):
       reason = "has no probes"
     else:

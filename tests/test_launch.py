@@ -209,7 +209,9 @@ MEET = """
 import os, pathlib, sys, time
 path, *paths = map(pathlib.Path, sys.argv[1:])
 path.write_text("")
-while not all(x.exists() for x in paths): time.sleep(0.01)
+for _ in range(10_000):
+  if all(x.exists() for x in paths): break
+  time.sleep(0.01)
 print(os.environ["JAX_PLATFORMS"], os.environ.get("HOST"), os.getcwd())
 sys.exit(path.name == "bad")
 """

@@ -13,10 +13,6 @@ from lengthgen_jax.results import records
 
 # The metrics whose rows are archived, besides those of probes.
 METRICS = ("em", "edit", "frontier", "certified")
-# The width of rows whose operands have natural width in tests alone: their
-# training had other widths (the longest operand's), as the config's data.widths
-# says, a field that later versions do not have.
-NATURAL_IN_TESTS = "natural in tests"
 
 
 class ArchivedRun(NamedTuple):
@@ -27,8 +23,7 @@ class ArchivedRun(NamedTuple):
   lengthgen_jax, of the libraries and of Python), `commit` (ends in -dirty if
   code was changed), `run` (its name), `command` (the arguments of `lengthgen`
   in its first command), `config` (all of it), `date` (the day on which it
-  ended), `seconds` (how long it took; None if that was not measured) and, in
-  old ones, `first_stage` (the run whose first stage it has).
+  ended) and `seconds` (how long it took; None if that was not measured).
   """
 
   header: dict[str, Any]
@@ -70,7 +65,7 @@ def read_run(path: pathlib.Path) -> ArchivedRun:
   lines = records.read(path)
   try:
     header, *groups = lines
-    name, data = header["run"], header["config"].get("data", {})
+    name = header["run"]
     rows = [
       group["shared"] | dict(zip(group["columns"], values, strict=True))
       for group in groups
@@ -81,10 +76,6 @@ def read_run(path: pathlib.Path) -> ArchivedRun:
   rows = [
     records.completed(row, f"{path}: a row") | {"run": name} for row in rows
   ]
-  if data.get("width") == "natural" and "widths" in data:
-    for row in rows:
-      if row["slack"] is not None:  # only numbers are padded
-        row["width"] = NATURAL_IN_TESTS
   return ArchivedRun(header, rows)
 
 

@@ -102,7 +102,6 @@ def page(name: str, size: str, kept: Archive, results: pathlib.Path) -> str:
     table=table | {"about": " ".join(table["about"].split())},
     legend=tables.LEGEND,
     main=main_table(rows, kept, table),
-    is_old=any(row["width"] == archive.NATURAL_IN_TESTS for row in shown),
     num_runs=len(names),
     missing=[run for run in names if run not in kept],
     meanings=[
@@ -264,15 +263,13 @@ def draw(
 
 def made(names: dict[str, runs.Run], kept: Archive) -> pd.DataFrame:
   """Returns a table that says when and where archived runs were made, and in a
-  last column, without a heading, how the config of training has changed since,
-  or which other run trained the first stage."""
+  last column, without a heading, how the config of training has changed
+  since."""
   lines = []
   for run in names.values():
     if run.name in kept:
       header = kept[run.name].header
       remark = runs.config_changes(run, header["config"])
-      if header.get("first_stage") and not remark:
-        remark = f"first stage of {header['first_stage']}"
       versions = (f"{name} {x}" for name, x in header["versions"].items())
       commit, dash, dirty = header["commit"].partition("-")
       line = {x: header[x] for x in ("run", "seconds", "machine", "date")}
