@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import untrained
-from plain_lines import INF, one_seed, random_lines
+from plain_lines import INF, random_lines
+from pytrees import one
 
 from lengthgen_jax.attention.kernel import DenseBias, attend
 from lengthgen_jax.attention.lines import WHOLE
@@ -71,10 +72,10 @@ def random_scaffold(experiment) -> dict:
   if experiment.kind == "decoder_only":
     segments = (0, 1, target, WHOLE)
     lines = random_lines(3, shape, 1, segments, (0, 1), rows=(target,))
-    return {"self": one_seed(lines)}
+    return {"self": one(lines)}
   own = random_lines(0, shape, 1, (target, WHOLE), rows=(target, -1))
   cross = random_lines(1, shape, 1, (0, 1, WHOLE), (0, 1, WHOLE))
-  return {"self": one_seed(own), "cross": one_seed(cross)}
+  return {"self": one(own), "cross": one(cross)}
 
 
 @pytest.mark.parametrize("kind", KINDS)

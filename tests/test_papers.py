@@ -126,7 +126,7 @@ def test_archived_rows_of_another_version_are_one_line(tmp_path):
   records.write(path, [header, first | {"rows": [[1]]}, second])
   with command.refuses("another version wrote it", str(path)):
     archive.read_run(path)
-  del header["config"]
+  del header["run"]
   records.write(path, [header, first, second])
   with command.refuses("another version wrote it", str(path)):
     archive.read_run(path)

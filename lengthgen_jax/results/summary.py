@@ -30,7 +30,7 @@ HEADINGS = {
 # Conditions that change with the value of a config field.
 BY_CONFIG = (
   *("run", "config_hash", "step", "slack", "train_length", "train_data"),
-  *("normalizer", "segments"),
+  *("normalizer", "segments", "prune"),
 )
 # The columns of `cells`.
 COLUMNS = (
