@@ -648,7 +648,7 @@ def stated_table(config):
     )
   all_states = section.get("answer", "states") == "states"
   require(all_states, f"{name}.answer: the model must output every state")
-  operand, ahead = GRIDS.get(name, ("", 0))
+  operand, _ = GRIDS.get(name, ("", 0))
   if operand:  # a tick, the token after the cells, drives every row
     shorts, more = [size], 1
   symbols = [*map(list, itertools.product(range(low, low + size), repeat=read))]
