@@ -92,6 +92,17 @@ def test_the_table_of_a_card_is_that_of_a_users_task():
   assert verdict(arrays, config, same) == "proved"
 
 
+def test_one_machine_reads_a_first_row_that_is_given():
+  """Of two, one might accept a first row that the other does not."""
+  _, config, table = shipped("automaton")
+  num_tokens = 2 + max(table["start"], table["delimiter"])
+  checker.Task(table, num_tokens, True)
+  (machine,) = table["machines"]
+  table["machines"].append(machine | {"short": num_tokens - 1})
+  with pytest.raises(ValueError, match="do not fit"):
+    checker.Task(table, num_tokens, True)
+
+
 def test_sums_have_room_for_their_carry():
   arrays, config, table = shipped("successor")
   config["arithmetic"]["slack"] = 0
@@ -212,6 +223,11 @@ REFUSED = {
   "a bias that is no number": line(value=np.nan),
   "lines without a meta": lambda arrays, _: arrays.pop("lines/meta"),
   "lines of another seed": setting(seeds=[9]),
+  # numpy takes the byte 2 for True, XLA for False.
+  "truth values of other bytes": edited(
+    "lines/cross_valid", lambda x: (2 * x.view(np.uint8)).view(bool)
+  ),
+  "a task without a proof": renamed("parity_classification"),
   "lines in int8": edited("lines/cross_intercept", lambda x: x.astype("i1")),
   "lines to broadcast": edited("lines/cross_value", lambda x: x[:, :, :1]),
   "values of another head size": all_of(

@@ -311,10 +311,14 @@ def _hint_lengths(config: ConfigDict, task: Task) -> dataset.Lengths:
   to mixing.hint_length."""
   section, longest = copy.deepcopy(config.data), config.mixing.hint_length
   if longest:
+    named = f"mixing.hint_length={longest}"
     check(
-      longest > section.train_length and section.numbers == "lengths",
-      f"mixing.hint_length={longest}: must be above data.train_length="
-      f"{section.train_length}, and is for data.numbers='lengths'; or 0",
+      section.numbers == "lengths",
+      f"{named} is for data.numbers='lengths', not {section.numbers!r}; or 0",
+    )
+    check(
+      longest > section.train_length,
+      f"{named}: must be above data.train_length={section.train_length}, or 0",
     )
     section.train_length = longest
     section.buckets += (longest,) if section.buckets else ()
@@ -384,7 +388,7 @@ def _check_restriction(config: ConfigDict) -> None:
   check(
     config.mixing.hint_length > 0,
     f"{named}: set mixing.hint_length, the length of the longest example that"
-    " is restricted",
+    f" is restricted, above data.train_length={config.data.train_length}",
   )
   check(
     config.bias.kind == "none",

@@ -262,9 +262,8 @@ def draw(
 
 
 def made(names: dict[str, runs.Run], kept: Archive) -> pd.DataFrame:
-  """Returns a table that says when and where archived runs were made, and in a
-  last column, without a heading, how the config of training has changed
-  since."""
+  """Returns a table that says when and where archived runs were made, and how
+  the config of training has changed since."""
   lines = []
   for run in names.values():
     if run.name in kept:
@@ -275,7 +274,8 @@ def made(names: dict[str, runs.Run], kept: Archive) -> pd.DataFrame:
       line = {x: header[x] for x in ("run", "seconds", "machine", "date")}
       line["seconds"] = f"{header['seconds'] or '–'}"
       line["commit"] = commit[:12] + dash + dirty
-      lines.append(line | {"versions": ", ".join(versions), "": remark})
+      line |= {"versions": ", ".join(versions), "changed since": remark}
+      lines.append(line)
   return pd.DataFrame(lines)
 
 

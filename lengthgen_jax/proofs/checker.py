@@ -42,14 +42,13 @@ temperature.kind="none" temperature.initial= temperature.stretch=
 attention.normalizer="softmax" attention.alpha=
 bias.kind="file" bias.file="" bias.allow_leak=false
 bias.closed= bias.window= bias.input_window="""
-# Grids of local rules: their operand beside what drives rows, and how far to
-# the right a cell depends on the row above.
+# Grids of local rules: how the operand that lies along the cells is used, and
+# how many cells the machine reads ahead (see Task).
 GRIDS = {
-  **dict.fromkeys(("automaton", "turing"), ("first", 1)),
-  **dict.fromkeys(("halving", "divide"), ("first", 0)),
-  **dict.fromkeys(("insertion_sort", "base"), ("", 0)),
-  "many_addends": ("own", 0),
-  "outer_product": ("own", 1),
+  **{"automaton": ("first", 1), "turing": ("first", 1)},
+  **{"halving": ("first", 0), "divide": ("first", 0)},
+  **{"insertion_sort": ("", 0), "base": ("", 0)},
+  **{"many_addends": ("own", 0), "outer_product": ("own", 1)},
 }
 SEGMENTS = {"": ["items"], "first": ["row", "steps"], "own": ["rows", "steps"]}
 # What else a config may have: sections of tasks, and what has no effect.
@@ -69,7 +68,7 @@ Line = namedtuple("Line", "row_segment segment anchor matrix intercept value")
 # By field of lines, as they are in the file: the type, and the number of axes
 # of A entries.
 FIELDS = {
-  **dict.fromkeys(("row_segment", "segment", "anchor"), ("<i4", 0)),
+  **{"row_segment": ("<i4", 0), "segment": ("<i4", 0), "anchor": ("<i4", 0)},
   **{"matrix": ("<i4", 2), "intercept": ("<i4", 1), "value": ("<f4", 0)},
   **{"valid": ("|b1", 0), "transparent": ("|b1", 0)},
 }
@@ -85,12 +84,12 @@ SMALL_SHARE = 0.5
 THREADS = concurrent.futures.ThreadPoolExecutor(2)
 # Unit roundoff of float32; 2^-20 of it covers the float64 roundings of bounds.
 UNIT = 2.0**-24 * (1 + 2.0**-20)
-# The error of exp and rsqrt in units in the last place, and more than underflow
-# can change.
-ULPS, TINY = 4, 2.0**-60
+ULPS = 4  # bounds the error of exp, rsqrt, pow, sin and cos, in last places
+TINY = 2.0**-60  # more than underflow can change
 # Parameters, the values of lines, and hidden states are smaller than these.
 MAX_PARAMETER, MAX_VALUE, MAX_STATE = 2.0**16, 2.0**100, 2.0**40
-MAX_INPUTS, MAX_PERIOD = 1 << 11, 16  # of a layer, and of a cyclic index
+MAX_SIZE = 1 << 11  # inputs of a layer, tokens, layers and heads are fewer
+MAX_PERIOD = 16  # of a cyclic index
 NORM_SLACK = 1 + 1e-9  # for the roundings of float64 in a norm
 gamma = lambda n: n * UNIT / (1 - n * UNIT)  # the relative error of n roundings
 l2 = lambda x: np.sqrt(np.einsum("...d,...d->...", x, x))  # the Euclidean norm
@@ -107,15 +106,15 @@ def read(path):
   try:
     content = pathlib.Path(path).read_bytes()
     text = pathlib.Path(path).with_suffix(".json").read_text(encoding="utf-8")
-    card, names = json.loads(text), zipfile.ZipFile(io.BytesIO(content))
+    card, archive = json.loads(text), zipfile.ZipFile(io.BytesIO(content))
     arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
     config, table, digest = (card[x] for x in ("config", "table", "sha256"))
   except Exception as error:  # a damaged file fails in one of many ways
     raise ValueError(f"cannot be read: {error!r}") from error
-  is_described = hashlib.sha256(content).hexdigest() == digest
-  require(is_described, "the file is not that of its card (sha256)")
-  is_plain = sorted(names.namelist()) == sorted(f"{x}.npy" for x in arrays)
-  require(is_plain, "the file has an array twice, or what is no array")
+  is_same_file = hashlib.sha256(content).hexdigest() == digest
+  require(is_same_file, "the file is not that of its card (sha256)")
+  has_arrays = sorted(archive.namelist()) == sorted(f"{x}.npy" for x in arrays)
+  require(has_arrays, "the file has an array twice, or what is no array")
   return arrays, config, table
 
 
@@ -124,9 +123,10 @@ def check_config(config):
   that its settings are those that the proof is for."""
   settings = dict(re.findall(r"([\w.]+)=(\S*)", SETTINGS))
   sections = {name.partition(".")[0] for name in settings}
-  # A task that is not stated here may have a section of its own.
+  is_package_task = config["task"] in f"{STATED} {UNSTATED}".split()
+  # A user's task may have a section of its own.
   own = {*config} - {*sections, *OTHERS.split()}
-  is_known = len(own) <= (config["task"] not in STATED.split())
+  is_known = not own or len(own) == 1 and not is_package_task
   require(is_known, f"config: the sections {sorted(own)} are not known")
   for section, fields in config.items():
     require_plain(section, fields)
@@ -137,22 +137,23 @@ def check_config(config):
       valid = settings.pop(name, "")
       is_valid = not valid or text in valid.split("|")
       require(is_valid, f"{name}={text}: the proof is for {valid}")
-  require(not any(settings.values()), f"config: lacks some of {[*settings]}")
+  missing = [name for name, valid in settings.items() if valid]
+  require(not missing, f"config: lacks {missing}")
   model, seeds = config["model"], config["seeds"]
-  is_one = model["kind"] == "decoder_only" or model["num_encoder_layers"] == 0
-  require(is_one, "model.num_encoder_layers: there is an encoder")
+  has_encoder = model["kind"] != "decoder_only" and model["num_encoder_layers"]
+  require(not has_encoder, "model.num_encoder_layers: there is an encoder")
   require(config["bias"]["closed"] <= -1e5, "bias.closed: rows see every key")
   require(config["data"]["width"] == "natural", "inputs have a fixed width")
   require(config["hints"] == [], "hints: the model has heads for them")
-  is_one = len(seeds) == 1 and type(seeds[0]) is int
-  require(is_one, f"seeds={seeds}: the proof is of one")
+  has_one_seed = len(seeds) == 1 and type(seeds[0]) is int
+  require(has_one_seed, f"seeds={seeds}: the proof is of one")
   period = config["positions"].get("cyclic_period")
   is_cyclic = type(period) is int and 0 < period <= MAX_PERIOD
   is_placeless = config["positions"]["kind"] == "none" or is_cyclic
   require(is_placeless, "positions.cyclic_period: positions do not repeat")
   for name in ("emb_dim", "mlp_dim", "num_heads", "num_decoder_layers"):
-    is_size = type(model[name]) is int and 0 < model[name] < MAX_INPUTS
-    require(is_size, f"model.{name}={model[name]}: is too large, or no size")
+    is_size = type(model[name]) is int and 0 < model[name] < MAX_SIZE
+    require(is_size, f"model.{name}={model[name]}: is not 1 to {MAX_SIZE - 1}")
 
 
 def require_plain(name, value):
@@ -168,7 +169,7 @@ def parameter_shapes(model):
   sizes = {"D": section["emb_dim"], "F": section["mlp_dim"], "H": model.heads}
   sizes |= {"K": sizes["D"] // sizes["H"], "S": model.task.output + 1}
   sizes["V"] = len(model.arrays.get(tokens, ()))
-  require(sizes["V"] < MAX_INPUTS, f"{sizes['V']} tokens are too many")
+  require(sizes["V"] < MAX_SIZE, f"{sizes['V']} tokens are too many")
   sites = [SITE.replace("*", f"{site}_attention") for site in model.sites]
   block = " ".join([*sites, MLP]).split()
   blocks = itertools.product(range(model.layers), block)
@@ -188,7 +189,7 @@ def check_arrays(model):
   forms |= {"lines/schema": ("<i4", ()), "lines/meta": ("<U", ())}
   for site in model.sites:
     valid = arrays.get(f"lines/{site}_valid", np.zeros(0))
-    # One layer may be for all.
+    # The lines of one layer may serve all layers.
     leading = {(1, n, model.heads) for n in (1, model.layers)}
     fits = valid.ndim == 4 and valid.shape[:3] in leading
     require(fits, f"lines/{site}_valid is of other seeds, layers or heads")
@@ -201,11 +202,16 @@ def check_arrays(model):
   for name, form in forms.items():
     actual = arrays[name].dtype.str[: len(form[0])], arrays[name].shape
     require(actual == form, f"{name} is {actual}, not {form}")
+    # Of other bytes programs make different truth values.
+    is_plain = form[0] != "|b1" or (arrays[name].view(np.uint8) <= 1).all()
+    require(is_plain, f"{name} has bytes other than 0 and 1")
   for name in parameters:
     is_valid = (np.abs(arrays[name]) < MAX_PARAMETER).all()  # NaN is not
     require(is_valid, f"{name} is not of numbers, or they are too large")
   require(arrays["lines/schema"] == 2, "lines/schema: is not 2")
   prompt = model.task.segments
+  # Beside a source, the decoder's keys have the prompt's segments as numbers
+  # alone.
   keys = [""] * len(prompt) if model.has_source else prompt
   sites = {"self": [*keys, "target", "start"]}
   sites |= {"cross": prompt, "encoder": prompt} if model.has_source else {}
@@ -236,9 +242,10 @@ def read_lines(model, site):
 
 
 def parts_of(model, site, line):
-  """Returns the lines of segments that a line is. All rows of a decoder with a
-  source are those of the output; a diagonal over all its inputs is one to the
-  outputs, whose first index is 1, and one to the start token."""
+  """Returns a line as lines that each lead from the output to one segment. In a
+  decoder with a source all rows are the output's, and a diagonal over all keys
+  is a line to the outputs (key k + 1 is output k) and one to the start token.
+  """
   output = model.task.output
   if model.has_source and line.row_segment == ANY:
     line = line._replace(row_segment=output)
@@ -250,14 +257,17 @@ def parts_of(model, site, line):
 
 
 def is_covered(model, line):
-  """Returns whether lemma 1 covers a line. It leads from rows of the output to
-  one segment, to the output only from its left end, and its value is no larger
-  than MAX_VALUE. Its matrix is diagonal. From one column to the next, the key
-  moves on by the tokens of a column, in the same direction, or stays; from one
-  row of a grid to the next, it moves by one row in a segment with one token for
-  each, else stays; but to an operand that is the first row it leads from this
-  row alone. Or it is the mark that an operand begins with, whose state depends
-  on nothing else."""
+  """Returns whether lemma 1 covers a line.
+
+  It leads from rows of the output to one segment, to the output only from its
+  left end, and its value is smaller than MAX_VALUE. Its matrix is diagonal.
+  From one column to the next, the key moves on by the tokens of a column, in
+  the same direction, or stays. From one row of a grid to the next, it moves by
+  one row in a segment that has a token for each, else stays. There are two
+  exceptions: to an operand that is the first row a line leads from this row
+  alone; and the mark that an operand begins with may be seen from anywhere,
+  because its state depends on nothing else.
+  """
   axes, output = model.task.directions, model.task.output
   is_right = line.anchor == RIGHT
   covered = line.row_segment == output and abs(line.value) < MAX_VALUE
@@ -272,17 +282,18 @@ def is_covered(model, line):
     step *= -1 if is_right else 1
     slopes = (0, step) if step else (-1, 0, 1)
     if axis < len(axes) - 1:  # from one row of a grid to the next
-      is_copied = model.task.is_first and not line.segment
-      slopes = (-1, 1) if is_copied else (step,) * (step >= 0)
-      covered &= not (is_copied and line.intercept[axis])
+      slopes = (step,) if step >= 0 else ()
+      if model.task.is_first and line.segment == 0:  # the operand is row 0
+        slopes = (-1, 1) if line.intercept[axis] == 0 else ()
     covered &= row[axis] in slopes and sum(map(abs, row)) == abs(row[axis])
   return covered
 
 
 def distinct(x):
-  """Returns the distinct numbers, sorted (np.unique is slow here)."""
+  """Returns the distinct of some integers, none of which is negative, sorted
+  (np.unique is slow here)."""
   x = np.sort(x, kind="stable")
-  return x[np.append(x[:1] == x[:1], x[1:] != x[:-1])]  # the first is new
+  return x[np.diff(x, prepend=-1) > 0]
 
 
 # 2. The tasks. A card has the table of its task's transducer, a finite machine
@@ -290,8 +301,9 @@ def distinct(x):
 # writes a token. A Token has offsets from both ends of its segment; its id is
 # an int, or a tuple that names a variable: a token that differs from input to
 # input. A row class (x, y, j, m) is all rows that predict the output token with
-# x columns before it and y after it, in row j of a grid of m rows (0 of 0: no
-# grid); large x and y stand for all above of the same phase.
+# x columns before it and y after it, in row j of a grid of m rows (m of m: the
+# end token's row; 0 of 0: no grid); large x and y stand for all above of the
+# same phase.
 Transducer = namedtuple("Transducer", "symbols next_states outputs accepting")
 Token = namedtuple("Token", "segment left right id")
 PLUS, TIMES, START, END, DELIMITER = 10, 11, 12, 13, 15  # `+*$&=` of numbers
@@ -299,6 +311,8 @@ TABLE = """layout segments marks start delimiter end slack direction symbols
 machines"""
 GRID = "ahead operand"  # what the table of a grid has as well
 COPY = -1  # stands for the token of a transducer that copies
+# The package's tasks: those for which there is no proof, and those stated here.
+UNSTATED = "sort mqmtar parity_classification"
 STATED = f"""successor addition parity multiply multiply_long increment copy
 reverse modular permutations dyck {" ".join(GRIDS)}"""
 
@@ -307,9 +321,10 @@ def integers(values, shape, limit):
   """Returns an array of integers of a table, which must be from 0 to limit - 1;
   a None in its shape stands for any size."""
   x, text = np.array(values), f"the table has no {shape} integers below {limit}"
-  wanted = [m if n is None else n for n, m in zip(shape, x.shape, strict=True)]
-  fits = x.dtype == int and [*x.shape] == wanted
-  fits &= 0 <= x.min(initial=0) <= x.max(initial=0) < limit
+  fits = x.dtype == int and x.ndim == len(shape)
+  sizes = zip(shape, x.shape, strict=fits)
+  fits = fits and all(n in (None, m) for n, m in sizes)
+  fits = fits and 0 <= x.min(initial=0) <= x.max(initial=0) < limit
   require(fits, f"{text}: {values!r:.40}")
   return x
 
@@ -345,20 +360,25 @@ class Task:
   Attributes:
     segments: the names of the prompt's segments, one for each operand unless
       two are interleaved. The output's has the number `output`.
+    num_long, num_read: how many operands are long, and of how many of these a
+      transducer reads a token in a column. (An operand that is a first row it
+      reads as the row above.)
+    slack, ahead, min_last_column: the columns of zeros, the cells that are read
+      ahead, and the last column of the shortest input.
     marks: the token before each operand; () if there are none.
     end: the token after the last output, if there are marks.
     first: the token before the first output.
-    transducers: {digit of the short operand or token that drives a row, or None
-      if there is none: its Transducer}. This has the tokens of each symbol,
-      symbols [S, operands], whose first has zeros alone; next_states and
-      outputs [Q, S]; and accepting [Q], whether a state may be the last. State
-      0 is the first.
+    transducers: {`short`: its Transducer}; `short` is a digit of the short
+      operand, a token that drives a row, COPY, or None if there is none of
+      these. A Transducer has the tokens of each symbol, symbols [S, operands],
+      whose first, `zeros`, has zeros alone; next_states and outputs [Q, S]; and
+      accepting [Q], whether a state may be the last. State 0 is the first.
     directions: for each axis, how the offset from the left grows with the
       column in each segment (of the prompt, the output, the start token): by
       +1, -1, or 0 in a short segment of at most two tokens; by ±2 if operands
       are interleaved.
-    accepts_all: whether any row can be the one above, or only rows are that
-      `check_rows` found to be accepted.
+    accepts_all: whether all inputs are accepted; in a grid, whether every row
+      that can be the one above is.
   """
 
   def __init__(self, table, num_tokens, has_source):
@@ -401,19 +421,23 @@ class Task:
     fits &= table["layout"] in ("grid", "sequence", "interleaved")
     fits &= symbols.shape[1] == self.num_read + self.is_grid
     fits &= self.direction in (1, -1)
-    is_near = self.slack < 2 or self.has_marks  # for lemma 1
-    require(is_near, "slack: without marks it is 0 or 1")
-    num_long = self.output - (has_short and not self.is_interleaved)
-    long = [self.direction * (1 + self.is_interleaved)] * num_long
-    self.directions = [(*long, *[0] * (self.output - num_long), 1, 0)]
+    # For lemma 1 an operand is at most one column shorter than the output.
+    has_ends = self.slack < 2 or self.has_marks
+    require(has_ends, "slack: without marks it is 0 or 1")
+    long = self.output - (has_short and not self.is_interleaved)  # segments
+    directions = [self.direction * (1 + self.is_interleaved)] * long
+    directions += [0] * (self.output - long)
+    self.directions = [(*directions, 1, 0)]
     self.accepts_all = all(x.accepting.all() for x in machines)
     cells = range(symbols[:, -1].max() + 1)  # of a grid
     if self.is_grid:
       fits &= has_short and operand in ("", "first", "every", "own")
       fits &= self.num_operands == 1 + (operand != "")
+      # Else a first row might be accepted by some of them alone.
+      fits &= not self.is_first or len(machines) == 1
       fits &= self.has_marks == self.is_product and not self.slack
       fits &= self.direction == (-1 if self.is_product else 1)
-      along_rows = [int(self.is_own)] * num_long
+      along_rows = [int(self.is_own)] * long
       self.directions.insert(0, (*along_rows, self.direction, 1, 0))
       pairs = itertools.product(cells, repeat=symbols.shape[1])
       is_full = [*map(tuple, symbols.tolist())] == [*pairs]
@@ -440,21 +464,22 @@ class Task:
     zeros = 0 * writers[0].outputs[:1]
     if not self.is_first:
       writers.append(Transducer(None, zeros, zeros, np.array([True])))
-    for one, reader in itertools.product(writers, readers):
-      reached = np.zeros((len(one.accepting), len(reader.accepting)), bool)
-      # After the first cell above, for which none is written if it is `ahead`.
-      written = reader.next_states[0, one.outputs[0]]
-      p, q = one.next_states[0], written * (not self.ahead)
+    for writer, reader in itertools.product(writers, readers):
+      # Whether the writer can be in state p when what reads its row is in q.
+      reached = np.zeros((len(writer.accepting), len(reader.accepting)), bool)
+      # After the first symbol, for which no cell is written if it is `ahead`.
+      after = reader.next_states[0, writer.outputs[0]]
+      p, q = writer.next_states[0], after * (not self.ahead)
       while not reached[p, q].all():
         reached[p, q] = True
         p, q = np.nonzero(reached)
-        written = reader.next_states[q[:, None], one.outputs[p]]
-        p, q = one.next_states[p], written
+        after = reader.next_states[q[:, None], writer.outputs[p]]
+        p, q = writer.next_states[p], after
       p, q = np.nonzero(reached)
       for _ in range(self.ahead):  # behind the row
-        p, q = one.next_states[p, 0], reader.next_states[q, one.outputs[p, 0]]
-        q = reader.next_states[q, 0]
-      fits = (~one.accepting[p] | reader.accepting[q]).all()
+        after = reader.next_states[q, writer.outputs[p, 0]]
+        p, q = writer.next_states[p, 0], reader.next_states[after, 0]
+      fits = (~writer.accepting[p] | reader.accepting[q]).all()
       require(fits, "a row cannot be the one above")
 
   def sequence(self, last_column, num_rows):
@@ -489,17 +514,17 @@ class Task:
     return prompt, tokens + [end] * self.has_marks
 
   def columns(self, x, y, j, num_rows):
-    """Returns (choices, columns). A choice is (digit of the short operand or
-    None, {variable: token} of what it fixes), in grids the token that drives
-    the row, and the end token's row has none. A column is (a mask of the
-    symbols that can stand there, its variables, the output's last)."""
+    """Returns (choices, columns). A choice is (`short`, {variable: token} of
+    what it fixes), and the end token's row has none. A column is (a mask of the
+    symbols that can stand there, the variables of their tokens and, last, of
+    the output that is written there; None where there is no variable)."""
     is_row = j < num_rows or not self.is_grid
-    tokens, driver = [*self.transducers], ("in", self.num_long, j)
+    shorts, variable = [*self.transducers], ("in", self.num_long, j)
     if self.is_first:
-      tokens.remove(COPY)
-    fixed = lambda x: {driver: x} if is_row and x is not None else {}
-    choices = [(x, fixed(x)) for x in tokens]
-    symbols, columns = self.transducers[tokens[0]].symbols, []
+      shorts.remove(COPY)
+    fixed = lambda x: {variable: x} if is_row and x is not None else {}
+    choices = [(short, fixed(short)) for short in shorts]
+    symbols, columns = self.transducers[shorts[0]].symbols, []
     if self.is_first and not j:
       every = np.ones(len(symbols), bool)
       copies = [(("in", 0, t), ("out", 0, t)) for t in range(x + y + 1)]
@@ -510,7 +535,7 @@ class Task:
       k = t - self.ahead  # where the output is written
       is_read = 0 <= k < size - self.slack
       place = (j, k) if self.is_own else (k,)
-      # None: a zero that no token stands for.
+      # None: a zero, of slack or ahead, which is no variable.
       names = [
         ("in", i, *place) if is_read else None for i in range(self.num_read)
       ]
@@ -529,8 +554,10 @@ def tabulate(short, start, symbols, step, accept):
   states, rows = {start: 0}, []
   for state in (queue := [start]):  # grows while it is read
     rows.append([step(short, state, *symbol) for symbol in symbols])
-    queue += dict.fromkeys(x for x, _ in rows[-1] if x not in states)
-    states = {x: i for i, x in enumerate(queue)}
+    for after, _ in rows[-1]:
+      if after not in states:
+        states[after] = len(queue)
+        queue.append(after)
   next_states = [[states[x] for x, _ in row] for row in rows]
   outputs = [[output for _, output in row] for row in rows]
   machine = {"short": short, "next": next_states, "outputs": outputs}
@@ -565,7 +592,7 @@ def stated_table(config):
   elif name in ("copy", "reverse"):
     size = section["alphabet"]
     step = lambda short, state, item: (state, item)
-  elif name == "increment":  # digit d has the token d + 1
+  elif name == "increment":  # digit d has the token d + 1, and padding 0
     low, start = 1, lambda short: 1
     step = lambda short, c, a: ((c + a - 1) // 10, (c + a - 1) % 10 + 1)
   elif name == "permutations":
@@ -591,7 +618,8 @@ def stated_table(config):
     accept = lambda state: state[1] or state[2]
 
     def step(b, state, a, s):
-      # is_less: s is below 10·a; is_zero: both are 0; by the columns so far.
+      # By the columns so far: is_less, whether s is below 10·a; is_zero,
+      # whether both are 0. Digit a stands in the column after its own.
       carry, is_less, is_zero = state
       carry, digit = divmod(s + a * b + carry, 10)
       is_less = is_less if s == a else s < a  # the highest difference decides
@@ -714,8 +742,9 @@ class Layout:
     row, biases = self.predicted[i], {}
     for line in lines:
       if line.row_segment == row.segment:
-        moves = [sum(map(int.__mul__, x, row.left)) for x in line.matrix]
-        offset = tuple(map(int.__add__, moves, line.intercept))
+        slopes = map(sum, line.matrix)  # it is diagonal
+        parts = zip(slopes, row.left, line.intercept, strict=True)
+        offset = tuple(slope * x + c for slope, x, c in parts)
         key = self.key_at.get((site, line.segment, line.anchor, offset))
         if key is not None and (site == "cross" or key <= i):
           biases[key] = max(biases.get(key, line.value), line.value)
@@ -780,7 +809,7 @@ def receptive_field(model, layout, i, is_below_copy=False):
 # states columns before it lead to; `allowed`: a mask of symbols; `weights`: by
 # what its tokens count in the code), and must end in an accepting state.
 # Row classes with equal plans have equal contexts.
-Plan = namedtuple("Plan", "code digit steps accepting")
+Plan = namedtuple("Plan", "code short steps accepting")
 Step = namedtuple("Step", "moves allowed weights")
 
 
@@ -806,11 +835,11 @@ class Contexts:
     product = self.arrays[first] @ self.arrays[second]
     return self.key(np.float32(product > 0))
 
-  def moves_of(self, digit, columns):
+  def moves_of(self, short, columns):
     """Returns the key of the moves of some columns: for each (key of a
     mask, whether it stands for 1, 1 + T, 1 + 2T, ... columns of its kind, where
     T is the period)."""
-    transducer = self.model.task.transducers[digit]
+    transducer = self.model.task.transducers[short]
     num_states = len(transducer.accepting)
     if not columns:
       return self.key(np.eye(num_states, dtype=np.float32))
@@ -819,7 +848,7 @@ class Contexts:
     after = transducer.next_states[:, self.arrays[allowed]]
     moves[np.arange(num_states)[:, None], after] = 1
     one, many = self.key(moves), None
-    all_moves = self.then(self.moves_of(digit, tuple(before)), one)
+    all_moves = self.then(self.moves_of(short, tuple(before)), one)
     period = functools.reduce(self.then, [one] * self.model.period)
     # Until more columns lead to nothing new.
     while is_repeatable and all_moves != many:
@@ -849,23 +878,23 @@ class Contexts:
         unseen = ()
       else:
         unseen += ((self.key(allowed), i in repeatable),)
-    for digit, fixed in choices:
+    for short, fixed in choices:
       fixed = fixed | known
       covered = {*fixed}.union(*(variables for _, variables in columns))
       others = [str(name) for name in names if name not in covered]
       require(not others, f"a row sees what its columns do not have: {others}")
-      accepting = task.transducers[digit].accepting.astype(np.float32)
+      accepting = task.transducers[short].accepting.astype(np.float32)
       num_codes = self.radix ** len(names) * len(accepting)
       require(num_codes < 1 << 63, f"a row sees too many tokens: {len(names)}")
       code = sum(weights.get(x, 0) * token for x, token in fixed.items())
-      steps = [Step(self.moves_of(digit, x), *step) for x, *step in seen]
-      last = self.then(self.moves_of(digit, unseen), self.key(accepting))
-      yield Plan(code, digit, tuple(steps), last)
+      steps = [Step(self.moves_of(short, x), *step) for x, *step in seen]
+      last = self.then(self.moves_of(short, unseen), self.key(accepting))
+      yield Plan(code, short, tuple(steps), last)
 
-  def growth(self, digit, step):
+  def growth(self, short, step):
     """Returns by how much a step changes a run of each state: arrays of
     distinct numbers."""
-    transducer = self.model.task.transducers[digit]
+    transducer = self.model.task.transducers[short]
     allowed, num_states = self.arrays[step.allowed], len(transducer.accepting)
     *weights, last = step.weights
     growth = transducer.symbols[allowed] @ np.array(weights, np.int64)
@@ -878,7 +907,7 @@ class Contexts:
     accepting = self.arrays[plan.accepting] > 0
     num_states, runs = len(accepting), np.array([plan.code * len(accepting)])
     for step in plan.steps:
-      growth, states = self.growth(plan.digit, step), runs % num_states
+      growth, states = self.growth(plan.short, step), runs % num_states
       after = [(runs[states == q] - q, x) for q, x in enumerate(growth)]
       size = sum(len(x) * len(y) for x, y in after)
       require(size <= MAX_RUNS, f"a row has more than {MAX_RUNS:,} runs")
@@ -933,6 +962,8 @@ class Model:
     vocabulary = arrays.get("params/token_embedder/embedding", ())
     form = len(vocabulary), self.has_source
     self.is_stated = config["task"] in STATED.split()
+    is_known = config["task"] not in UNSTATED.split()
+    require(is_known, f"task={config['task']!r} is not stated here")
     table = stated_table(config) if self.is_stated else table
     self.task = Task(table, *form)
     is_closed = self.task.accepts_all or self.is_stated
@@ -952,7 +983,7 @@ class Model:
     angle = np.arange(self.period)[:, None] * rate
     waves = np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :size]
     self.waves = waves * has_positions
-    # Of pow, its exponent, the product and sin: docs/proofs.md.
+    # 20·T·u for each of the numbers, of pow, its exponent, the product and sin.
     self.waves_e = (4 * ULPS + 4) * self.period * UNIT * size**0.5
     self.waves_e *= has_positions
     require(not (self.task.is_grid and has_positions), "positions of a grid")
@@ -999,9 +1030,9 @@ class Model:
     # A thousandth more covers what is computed of it in float32: sums of at
     # most 2^11 + 1 terms, a norm, and underflow.
     flat = kernel.reshape(len(kernel), -1)
-    rounding = [np.abs(flat), l2(flat.T)[None], size.reshape(1, -1)]
+    factors = [np.abs(flat), l2(flat.T)[None], size.reshape(1, -1)]
     # Further roundings: bias 1, the norm's scale and bias 2, query's scale 2.
-    rounding = 1.001 * gamma(len(flat) + 6) * np.concatenate(rounding)
+    rounding = 1.001 * gamma(len(flat) + 6) * np.concatenate(factors)
     rounding[-1] += 1.001 * TINY
     return kernel, bias, norms * NORM_SLACK, rounding.astype(np.float32)
 
@@ -1027,7 +1058,8 @@ class Model:
     mean, mean_square = x.mean(axis=1), ((l2(x) + e) / root) ** 2
     # `rounding` is of a mean; t is the relative error of the variance.
     mean_error = rounding * (np.abs(x).mean(axis=1) + e / root)
-    max_mean, x = np.abs(mean) + e / root + mean_error, x - mean[:, None]
+    max_mean = np.abs(mean) + e / root + mean_error
+    x = x - mean[:, None]
     deviation = np.sqrt((x * x).mean(axis=1) + 1e-6)
     # No deviation is smaller than that of a constant state, 10^-3.
     min_deviation = np.maximum(deviation - e / root, 0.999e-3)
@@ -1092,8 +1124,8 @@ class Model:
       max_e = score_e.max(axis=1)
       growth = np.exp(np.where(max_e < 1, 4 * max_e, np.inf))[:, None]
       score_e += growth * score_e**2
-      # Errors of what the head reads: by scores, by values, by rounding (twice
-      # that, for exp that underflows and for digits that 1 - weights loses).
+      # Errors of what the head reads: by scores, by values, by rounding (twice,
+      # because exp may underflow and 1 - weights loses digits).
       spread = 2 * l2(v - v.mean(axis=1, keepdims=True)).max(axis=1)
       sum_r = 2 * gamma(2 * len(indices) + 5)
       error[:, h] = spread * (weights * (1 - weights) * score_e).sum(axis=1)
@@ -1231,19 +1263,19 @@ def receptive_field_of(model, row_class):
 
 def row_classes(model):
   """Yields all row classes."""
-  task, row_span = model.task, model.span[:-1]
+  task = model.task
   sizes = range(model.class_limit + model.period)
-  far = 2 * sum(row_span) + 2
+  far = 2 * sum(model.span[:-1]) + 2
   is_small = len(sizes) ** 2 < MAX_CLASSES and far < MAX_ROWS
   require(is_small, f"lines lead too far: {model.span}")
-  # Rows (j, m) of a grid: the first, one far from both ends, the end token's,
-  # and the second, which may see, through the first, the operand that this is.
-  grid_rows = ((0, far), (far, 2 * far), (far, far)) if row_span else ((0, 0),)
-  if task.end is None:
-    grid_rows = *grid_rows[:2], *[(1, far)] * task.is_first
+  # Rows (j, m) of a grid: the first; one far from both ends; the end token's;
+  # and row 1 if row 0 is an operand, which it may see through row 0.
+  grid_rows = [(0, far), (far, 2 * far)] if task.is_grid else [(0, 0)]
+  grid_rows += [(far, far)] * task.is_product + [(1, far)] * task.is_first
   for x, y, (j, m) in itertools.product(sizes, sizes, grid_rows):
-    last_column, is_end = x + y, row_span and j == m
-    # No input is so short, or the end token's row, which has one column.
+    last_column, is_end = x + y, task.is_product and j == m
+    # Left out: what is shorter than any input; and the end token's row has one
+    # column.
     if last_column >= task.min_last_column and not (is_end and x):
       yield x, y, j, m
 
@@ -1344,6 +1376,8 @@ def prove(
       return check_contexts(model, limit, progress)
   except ValueError as error:
     return {"verdict": "refused", "text": f"refused: {error}"}
+  except (MemoryError, RecursionError) as error:
+    return {"verdict": "refused", "text": f"refused: too large: {error!r}"}
   except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
     return {"verdict": "refused", "text": f"refused: no such model: {error!r}"}
 
@@ -1357,11 +1391,12 @@ def prove_file(path):
 
 
 if __name__ == "__main__":
-  codes, worst = {"proved": 0, "fails": 1, "undecided": 1, "refused": 2}, 0
+  codes = {"proved": 0, "fails": 1, "undecided": 1, "refused": 2}
   paths = sys.argv[1:]
+  worst = 0 if paths else 2
   # Two at a time, because few contexts do not keep two threads busy.
   results = concurrent.futures.ProcessPoolExecutor(2).map(prove_file, paths)
   for path, result in zip(paths, results, strict=True):
     print(f"{path}: {result['text']}", flush=True)
     worst = max(worst, codes[str(result["verdict"])])
-  sys.exit(worst if len(sys.argv) > 1 else 2)
+  sys.exit(worst)
