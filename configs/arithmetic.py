@@ -325,4 +325,10 @@ def get_config(preset: str = "addition"):
     # Wider than the other models, which takes two cores too long.
     if (method, task) == ("rope", "addition") and paper != "paper_model":
       changes["model.emb_dim"] = 512
+  if method != "abc":  # there is no second stage
+    changes = {
+      name: value
+      for name, value in changes.items()
+      if not name.startswith("retrain.")
+    }
   return default_config(task, changes)

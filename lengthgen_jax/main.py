@@ -248,7 +248,7 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
     model is None or spec is None,
     "--model has a config of its own: leave --config out",
   )
-  from lengthgen_jax.config import files
+  from lengthgen_jax.config import fields, files
   from lengthgen_jax.pretrained import files as pretrained
 
   if model is not None:
@@ -256,11 +256,6 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
       model = str(local_path("--model", model))
     preset = pretrained.get_config(model)
   elif spec is not None:
-    check(
-      _MODE.value != "train" or "abc" not in re.split("[:,]", spec)[1:],
-      f"--config={spec}: this preset is for --mode=abc, of which --mode=train"
-      " would be the first stage alone",
-    )
     preset = files.load_config(spec)
   else:
     preset = files.saved_config(workdir) if workdir else None
@@ -271,7 +266,14 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
       " --workdir)",
     )
     return None
-  return files.with_assignments(preset, assignments)
+  config = files.with_assignments(preset, assignments)
+  check(
+    _MODE.value != "train"
+    or config.retrain.to_dict() == fields.default_config().retrain.to_dict(),
+    "this config says what ABC's second stage is like (config.retrain), and"
+    " --mode=train has one stage: choose --mode=abc",
+  )
+  return config
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from command import REPOSITORY
 from rows import CERTIFIED, row, seeds
 
 from lengthgen_jax import origin
-from lengthgen_jax.config import build, files
+from lengthgen_jax.config import build, default_config, files
 from lengthgen_jax.papers import archive, pages, runs
 from lengthgen_jax.papers.runs import DATA, SIZES
 from lengthgen_jax.pipelines import abc
@@ -69,10 +69,14 @@ def test_runs_of_both_sizes_build():
       for run in runs.runs_of(table, size).values():
         shared = run._replace(probes=RUNS[run.name].probes)
         assert RUNS[run.name] == shared  # never by accident
+  one_stage = default_config().retrain
   for run in [*RUNS.values()][::3]:
     config = runs.config_of(run)
     build.build(config)
-    if run.mode == "abc":
+    # By this --mode=train knows a config of --mode=abc.
+    has_two_stages = config.retrain.to_dict() != one_stage.to_dict()
+    assert has_two_stages == (run.mode == "abc")
+    if has_two_stages:
       abc.check_config(config)
   for run in RUNS.values():
     first, *others = run._replace(probes={}).commands("w")

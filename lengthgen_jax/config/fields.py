@@ -83,6 +83,7 @@ NEEDS = {
   "train.adam_b2": "train.optimizer has uses_adam_fields",
   "train.adam_eps": "train.optimizer has uses_adam_fields",
   "eval.scratchpad": "task has has_scratchpad",
+  "eval.multipliers": "task = multiply_long",
   "sort.count_gap": "hints with count",
   "sort.count_ties": "hints with count",
   "sort.asks_single": "hints with successor",

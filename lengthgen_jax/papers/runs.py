@@ -145,12 +145,13 @@ def config_changes(run: Run, saved: dict[str, Any]) -> str:
   "train.steps=100, now 200; ...", or "". A field that the saved one lacks had
   its default; one that is gone does not count."""
   flat = lambda x: flatten_dict(json.loads(x.to_json_best_effort()), sep=".")
+  without_effect = (*NO_EFFECT, *["retrain"] * (run.mode == "train"))
   config = config_of(run)
   old = flat(default_config(config.task)) | flatten_dict(saved, sep=".")
   return "; ".join(
     f"{name}={old[name]}, now {value}"
     for name, value in flat(config).items()
-    if not name.startswith(NO_EFFECT) and old.get(name, value) != value
+    if not name.startswith(without_effect) and old.get(name, value) != value
   )
 
 
