@@ -109,7 +109,7 @@ def test_the_config_of_both_stages_is_printed():
   first, second = inside(TINY, *words, "--mode=config").stdout.split("\n\n")
   assert "train.steps=7" in first.splitlines()
   assert "train.steps=9" in second.splitlines()
-  assert second.startswith("The second stage:")
+  assert second.startswith("The second stage")
   assert "train.batch_size" not in second and "sort.alphabet" not in first
 
 

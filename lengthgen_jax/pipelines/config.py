@@ -20,7 +20,7 @@ def run(config: ConfigDict) -> int:
   for name, value in first.items():
     if name.partition(".")[0] not in other_tasks | {"retrain"}:
       print(f"{name}={value!r}")
-  print("\nThe second stage:")
+  print("\nThe second stage, which --config.retrain.SECTION.FIELD changes:")
   for name, value in second.items():
     if value != first.get(name):
       print(f"{name}={value!r}")
