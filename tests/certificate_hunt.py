@@ -240,7 +240,7 @@ def is_run(contexts, plan, seen):
   num_states, weight = len(accepting), contexts.radix ** np.arange(len(seen))
   states, code = {0}, plan.code
   for step in plan.steps:
-    growth = contexts.growth(plan.digit, step)
+    growth = contexts.growth(plan.short, step)
     is_read = sum(w // weight % contexts.radix for w in step.weights)
     more = sum(seen * weight * is_read)
     after = np.concatenate([growth[q] for q in states] or [[]]).astype(int)
