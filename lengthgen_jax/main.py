@@ -248,7 +248,7 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
     model is None or spec is None,
     "--model has a config of its own: leave --config out",
   )
-  from lengthgen_jax.config import fields, files
+  from lengthgen_jax.config import files
   from lengthgen_jax.pretrained import files as pretrained
 
   if model is not None:
@@ -266,14 +266,7 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
       " --workdir)",
     )
     return None
-  config = files.with_assignments(preset, assignments)
-  check(
-    _MODE.value != "train"
-    or config.retrain.to_dict() == fields.default_config().retrain.to_dict(),
-    "this config says what ABC's second stage is like (config.retrain), and"
-    " --mode=train has one stage: choose --mode=abc",
-  )
-  return config
+  return files.with_assignments(preset, assignments)
 
 
 @contextlib.contextmanager
@@ -309,6 +302,15 @@ def prepared(name: str, config: ConfigDict | None) -> Iterator[tuple]:
     f"--model={model} is trained already: choose --mode="
     f"{_names('takes_model')}, or another workdir",
   )
+  if name == "train" and config is not None:
+    from lengthgen_jax.config import default_config
+
+    one_stage = default_config().retrain
+    check(
+      config.retrain.to_dict() == one_stage.to_dict(),
+      "this config says what ABC's second stage is like (config.retrain), and"
+      " --mode=train has one stage: choose --mode=abc",
+    )
   connect_hosts(mode)
   with contextlib.ExitStack() as stack:
     if config is not None and name != "report":
