@@ -6,7 +6,7 @@ HINT     none, successor, count, fill, predecessor, minimum, all (successor,
          items and their output have); gradient steps alternate between sorting
          and the hint
 OPTION   tempered  attention scores times a·log(n+1), where n is the number of
-                   items and each layer learns its own factor a
+                   the prompt's tokens and each layer learns its own a
          repeats   60 % of the examples draw from k distinct values, for random
                    k up to the length, instead of 10 % (at the paper's size:
                    10 % instead of none)
