@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lengthgen_jax.tasks import HINTS, TASKS
-from lengthgen_jax.tasks.numbers import NumberTask
 from lengthgen_jax.tasks.packing import pack
 from lengthgen_jax.tasks.task import Example, Size, drawing
 
@@ -134,17 +133,6 @@ def split_example(example: Example, i: int):
 
 
 # Text.
-
-
-def ids(task, text: str) -> list[int]:
-  """Returns the ids of tokens that are written as in a docstring."""
-  if isinstance(task, NumberTask):
-    return task.encode(text)
-  names = {name: token for token, name in enumerate(task.token_names)}
-  words = text.split()
-  if not set(words) <= set(names):  # brackets stand side by side
-    words = "".join(words)
-  return [names[word] for word in words]
 
 
 def docstring_examples(kind) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 import untrained
-from command import TINY, changed, inside, refused, refuses, succeeds
+from command import TINY, changed, inside, refusal, refused, refuses, succeeds
 
 import lengthgen_jax
 from lengthgen_jax.attention import calibration
@@ -84,6 +84,17 @@ def kill_at(stage: str, patch, workdir) -> None:
 def undrawn(no_figures, monkeypatch):
   """Leaves out the figures, which take half of the time of a second run."""
   monkeypatch.setattr(calibrate, "draw", lambda *arguments: [])
+
+
+def test_mode_calibrate_writes_the_bias_of_the_pipeline(whole, tmp_path):
+  workdir = tmp_path / "run"
+  shutil.copytree(whole[0] / "interpolate", workdir)
+  shutil.copy(whole[0] / "config.json", workdir)
+  succeeds("--mode=calibrate", f"--workdir={workdir}")
+  paths = (workdirs.bias_path(folder) for folder in (workdir, whole[0]))
+  equal(*(file.read(path)[0] for path in paths))
+  line = refusal(inside("--mode=calibrate", f"--workdir={whole[0]}"))
+  assert "--mode=abc calibrates by itself" in line
 
 
 def test_killed_in_each_stage_it_ends_the_same(whole, undrawn, tmp_path):

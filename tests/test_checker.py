@@ -2,6 +2,7 @@
 program."""
 
 import collections
+import dataclasses
 import itertools
 import json
 import subprocess
@@ -13,15 +14,13 @@ import checker_fuzz
 import elementary_functions
 import numpy as np
 import pytest
-import untrained
-from plain_tables import same_tables
 
 from lengthgen_jax.pretrained import files
 from lengthgen_jax.proofs import checker
 from lengthgen_jax.proofs.table import table as table_of
+from lengthgen_jax.tasks import TASKS
 
 SHIPPED = sorted(files.FOLDER.glob("*.npz"))
-FAMILIES = "encoder_decoder", "decoder_only"
 LEFT, RIGHT = 0, 1  # anchors of lines
 
 
@@ -398,14 +397,59 @@ def test_lines_to_the_short_operand_of_a_grid():
 # The ordinary program.
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
-@pytest.mark.parametrize("name", checker.STATED.split())
-def test_the_tasks_are_the_programs(name, kind):
-  config = untrained.config(name, kind)
-  experiment = untrained.build(config)
-  settings = json.loads(json.dumps(config.to_dict(), default=list))
-  form = experiment.model.config.vocab_size, kind == "encoder_decoder"
-  assert same_tables(table_of(experiment.task), settings, *form)
+def same_tables(table, config, num_tokens) -> bool:
+  """Whether a table has the layout of the task that a config names, one of
+  checker.STATED, and its machines the same outputs and accepting states for all
+  sequences of symbols: states may have other numbers.
+
+  The table has to fit `num_tokens`, the size of a model's vocabulary.
+  """
+  stated = checker.stated_table(config)
+  names = {*stated} - {"machines"}
+  is_same = all(table.get(name) == stated[name] for name in names)
+  # A wrong table whose rows could not follow one another is refused.
+  try:
+    tasks = [checker.Task(x, num_tokens, True) for x in (table, stated)]
+  except ValueError:
+    return False
+  own, other = (task.transducers for task in tasks)
+  is_same &= [*own] == [*other]
+  for digit, transducer in own.items() if is_same else ():
+    known, pairs = {(0, 0)}, [(0, 0)]  # machines begin in state 0
+    for p, q in pairs:  # grows while it is read
+      is_same &= transducer.accepting[p] == other[digit].accepting[q]
+      is_same &= (transducer.outputs[p] == other[digit].outputs[q]).all()
+      rows = transducer.next_states[p], other[digit].next_states[q]
+      new = {*zip(*(row.tolist() for row in rows), strict=True)} - known
+      pairs += new
+      known |= new
+  return is_same
+
+
+# Fields of tasks, besides the default of each.
+OTHERS = [
+  ("automaton", {"rule": 30}),
+  ("turing", {"machine": "0LB1RA2RA_2RZ2RZ1LB"}),
+  ("insertion_sort", {"alphabet": 4}),
+  ("base", {"source": 3, "target": 5}),
+  ("divide", {"divisor": 3}),
+  ("dyck", {"brackets": "()[]{}", "bound": 2}),
+]
+STATED = [(name, {}) for name in checker.STATED.split()] + OTHERS
+
+
+@pytest.mark.parametrize(("name", "fields"), STATED)
+def test_the_tasks_are_the_programs(name, fields):
+  task = TASKS[name](**fields)
+  config = {"task": name, task.section: dataclasses.asdict(task)}
+  num_tokens = max(task.vocab_size, task.delimiter + 1)
+  assert same_tables(table_of(task), config, num_tokens)
+
+
+def test_halving_is_by_two_whatever_a_card_says():
+  task = TASKS["divide"](divisor=3)
+  config = {"task": "halving", "halving": {"divisor": 3}}
+  assert not same_tables(table_of(task), config, task.vocab_size)
 
 
 # Draws of the hunt that are accepted, the first with a source. Together they

@@ -41,6 +41,7 @@ TWO = f"{HOSTS} --processes=2"
 MISTAKES = {
   f"{TINY} --config.train.stepz=3": ["train.stepz", "steps", "seed_axis"],
   f"{TINY} --config.train.steps=many": ["steps", "many"],
+  f"{TINY} --config.data.fixed_width=8": ["fixed_width=8", "nothing here"],
   f"{TINY} --config.retrain.bias.kind=window": ["bias.kind", "calibration dec"],
   "--config=configs/nothing.py": ["configs/nothing.py"],
   f"{TINY} --workdir=gs://b/run": ["--workdir=gs://b/run", "launch/tpu_vm"],

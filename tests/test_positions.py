@@ -12,6 +12,7 @@ from lengthgen_jax.attention.positions import POSITIONS
 from lengthgen_jax.attention.positions.encoding import PositionConfig, sinusoid
 from lengthgen_jax.coordinates import Coordinates
 from lengthgen_jax.rng import Noise
+from lengthgen_jax.tasks.packing import KINDS
 
 D, HEADS, SIZE = 16, 2, 9
 KEY = jax.random.key(1)
@@ -269,3 +270,33 @@ def test_a_cyclic_table_has_rows_for_every_index():
   fields = {"positions.kind": "learned", "positions.table": 3}
   fields["positions.cyclic_period"] = 3
   untrained.experiment("addition", fields=fields).test_width(1000)
+
+
+# Segments.
+
+
+SEGMENTS = {"positions.segments": True, "positions.kind": "none"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_input_gets_its_tokens_segment_vector(kind):
+  experiment = untrained.experiment("addition", kind, SEGMENTS)
+  params = untrained.params(experiment)
+  batch = untrained.typed(experiment, "12+34", "5+6", width=3, longest=5)
+  vectors = np.asarray(params["segment_embedder"]["embedding"])
+  words = np.asarray(params["token_embedder"]["embedding"])
+  assert vectors.shape == (3, 16)
+  apply = jax.jit(lambda x: experiment.apply(x, {}, batch, "addition"))
+  _, acts = apply(params)
+  stacks = [(acts["inputs"], batch.inputs, batch.places)]
+  if kind == "encoder_decoder":
+    stacks.append((acts["source"], batch.source, batch.source_places))
+  for embedded, inputs, their_places in stacks:
+    expected = words[inputs] + vectors[their_places.segment]
+    np.testing.assert_allclose(embedded, expected, atol=1e-6)
+
+
+def test_segments_that_change_nothing_are_refused():
+  """They change nothing where every site of attention has one segment."""
+  with refuses("positions.segments=True changes nothing", "decoder_only"):
+    untrained.experiment("successor", "encoder_decoder", SEGMENTS)

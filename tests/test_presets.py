@@ -4,7 +4,7 @@ import itertools
 
 import presets
 import pytest
-from presets import arithmetic, asentmax, multiply_long, states
+from presets import arithmetic, asentmax, local_rules, multiply_long, states
 
 from lengthgen_jax.config import build, files
 from lengthgen_jax.errors import UsageError
@@ -54,10 +54,12 @@ def test_every_preset_of_hints_builds(name):
       file.get_config("none,longer")
 
 
-def test_every_preset_of_products_and_of_states_builds():
+def test_every_preset_of_products_grids_and_states_builds():
   options = "", "decoder_only", "final"
   for words in itertools.product(multiply_long.METHODS, options[:2]):
     built(multiply_long, *words)
+  for words in itertools.product(local_rules.TASKS, local_rules.METHODS):
+    built(local_rules, *words)
   for words in itertools.product(states.TASKS, states.METHODS, options):
     task = built(states, *words)[0].task
     assert task.transducer == ("final" not in words)

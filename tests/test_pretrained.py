@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import tomllib
 
 import checker_fuzz
 import command
@@ -11,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 import untrained
-from command import REPOSITORY, TINY, contents, inside, refusal, refuses
+from command import TINY, contents, inside, refusal, refuses
 
 import lengthgen_jax
 from lengthgen_jax.attention.biases.scaffold import SiteMatrix
@@ -58,12 +57,6 @@ def rewrite(path, change) -> None:
 
 
 # Models that come with the package.
-
-
-def test_models_of_the_package_travel_in_a_wheel():
-  project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
-  patterns = project["tool"]["setuptools"]["package-data"]
-  assert {"*.npz", "*.json"} <= {*patterns["*"]}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -178,6 +171,11 @@ def test_a_model_replaces_a_workdir(exported, no_figures, tmp_path):
   rows = records.read(tmp_path / "tiny" / "results.jsonl")
   found = {(row["length"], row["seed"], row["stage"]) for row in rows}
   assert found == {(1, 1, "train")}
+  probe = "--config.probe.only=('intact',)", "--config.probe.figures=()"
+  command.succeeds(flag, "--mode=probe", *probe, folder=tmp_path)
+  command.succeeds(flag, "--mode=report", folder=tmp_path)
+  written = {path.name for path in (tmp_path / "tiny").iterdir()}
+  assert {"probes.jsonl", "report.html", "report.tex"} <= written
   # The folder of its results can be passed as --workdir afterwards.
   command.succeeds("--mode=predict", "--workdir=tiny", **line)
   assert before == contents(exported.parent) | contents(files.FOLDER)

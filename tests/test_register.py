@@ -8,23 +8,23 @@ import shlex
 import command
 import jax
 import numpy as np
+import optax
 import pytest
+import untrained
 from command import REPOSITORY, inside
 
-from lengthgen_jax import register
-from lengthgen_jax.attention.biases import BIASES
+from lengthgen_jax import register, sections
 from lengthgen_jax.attention.normalizers import NORMALIZERS, Normalizer
-from lengthgen_jax.attention.positions import POSITIONS
-from lengthgen_jax.attention.temperature import TEMPERATURES, Temperature
-from lengthgen_jax.config import build, default_config
-from lengthgen_jax.pipelines import evaluate
-from lengthgen_jax.probes.registry import PROBES
+from lengthgen_jax.attention.temperature import Temperature
+from lengthgen_jax.config import build, default_config, fields
+from lengthgen_jax.pipelines import abc, evaluate
 from lengthgen_jax.proofs.table import obstacle
-from lengthgen_jax.tasks import HINTS, TASKS
+from lengthgen_jax.registry import REGISTRIES
 from lengthgen_jax.tasks.arithmetic import Addition, ArithmeticTask
 from lengthgen_jax.tasks.automata import Modular
 from lengthgen_jax.tasks.dataset import Part
 from lengthgen_jax.tasks.local_rules import Automaton, LocalRule
+from lengthgen_jax.training.optimizer import Optimizer, make_optimizer
 
 TEXT = (REPOSITORY / "docs" / "extending.md").read_text()
 FILES = dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)```", TEXT, re.S))
@@ -35,15 +35,18 @@ QUICK = "data.train_length=3 model.emb_dim=16 model.mlp_dim=32 seeds=(0,)"
 QUICK += " model.num_decoder_layers=1 model.num_heads=2"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_stays_registered():
-  registries = (TASKS, POSITIONS, TEMPERATURES, NORMALIZERS, BIASES, PROBES)
-  registries += (*HINTS.values(),)
-  yield
-  for registry in registries:
+def forget() -> None:
+  """Leaves nothing registered, as in a new process."""
+  for registry in REGISTRIES:
     for name in registry.origins:
       del registry[name]
     registry.origins.clear()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_registered():
+  yield
+  forget()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,9 @@ def folder(tmp_path_factory):
 
 
 def run(line: str, folder) -> str:
-  """Runs a command of the page; returns what it prints."""
+  """Runs a command of the page as in a process of its own; returns what it
+  prints."""
+  forget()
   *texts, words = [shlex.split(part) for part in line.split(" | ")]
   quick = "" if "--mode" in line else QUICK
   if "--mode=probe" in line:
@@ -120,11 +125,14 @@ def test_workdir_names_what_registers_its_task(folder):
   _, answer = run_commands("runs/sum", folder)
   assert len(answer.splitlines()) == 1
   (folder / "modular_sum.py").rename(folder / "renamed.py")
-  del TASKS["modular_sum"]
-  TASKS.origins.clear()
+  forget()
   words = "--mode=predict", "--workdir=runs/sum"
   line = command.refusal(inside(*words, text="1 2\n", folder=folder))
   assert "modular_sum.py" in line
+  saved = folder / "runs/sum/config.json"
+  saved.write_text(saved.read_text().replace("modular_sum.py", "renamed.py"))
+  (line,) = [x for x in COMMANDS if "--mode=predict --workdir=runs/sum" in x]
+  assert run(line, folder) == answer
 
 
 def mine(parent: type, **members) -> type:
@@ -185,6 +193,38 @@ def test_names_that_exist_and_things_that_lack_a_part_are_refused():
     register.hint("reverse", "restricted", Modular)
 
 
+def test_a_normalizer_and_an_optimizer_of_ones_own_are_used():
+  softmax = NORMALIZERS["softmax"].weights
+  half = lambda logits, key_positions, config: (
+    softmax(logits, key_positions, config) / 2
+  )
+  register.normalizer("half", Normalizer(half))
+  register.optimizer("still", Optimizer(lambda train: optax.set_to_zero()))
+  names = {"attention.normalizer": "half", "train.optimizer": "still"}
+  config = untrained.config(fields=names)
+  experiment = build.build(config)
+  params = untrained.params(experiment)
+  batch = untrained.typed(experiment, "12+34")
+  _, acts = experiment.apply(params, {}, batch, "addition")
+  sums = acts["decoder_0"]["cross_attention"]["weights"].sum(-1)
+  np.testing.assert_allclose(sums, 0.5, rtol=1e-5)
+  optimizer = make_optimizer(sections.Train(optimizer="still"))
+  updates, _ = optimizer.update(params, optimizer.init(params), params)
+  assert not any(map(np.any, jax.tree.leaves(updates)))
+  with command.refuses("train.adam_b1=", "changes nothing here"):
+    fields.check_has_effect(config, "train.adam_b1")
+
+
+def test_abc_of_a_task_of_ones_own_can_begin(folder):
+  (text,) = re.findall(r"\n```\n(from lengthgen_jax.*?)```", TEXT, re.S)
+  head = FILES["tripling.py"].partition("\n\ndef get_config")[0]
+  (folder / "tripling_abc.py").write_text(f"{head}\n\n{text}")
+  for spec in ("tripling_abc.py", "cyclic.py:abc"):
+    words = f"--config={spec}", "--mode=abc", "--workdir=unused"
+    with command.parsed(*words, folder=folder) as (_, config):
+      abc.check_config(config)
+
+
 # A step, the state before the first one, and the refusal.
 STEPS = [
   (lambda self, state, symbols: (state + 1, symbols[0]), 0, "goes to 2, and"),
@@ -203,23 +243,37 @@ def test_transducer_that_leaves_its_states_is_refused():
 
 
 @pytest.mark.parametrize(
-  ("name", "members", "words"),
+  ("members", "words"),
   [
-    ("cell_twice", {"cells": "011"}, "0 1 1 . ⊥ @ name several tokens alike"),
-    ("cell_count", {"cells": 3}, "the names of its tokens: TypeError"),
-    ("operand_of_all", {"operand_in": "all"}, "operand_in='all': choose one"),
-    ("middle", {"anchor": "middle"}, "anchor='middle': choose one of left, "),
+    ({"cells": "011"}, "0 1 1 . ⊥ @ name several tokens alike"),
+    ({"cells": 3}, "the names of its tokens: TypeError"),
+    ({"operand_in": "all"}, "operand_in='all': choose one"),
+    ({"anchor": "middle"}, "anchor='middle': choose one of left, "),
     (
-      "no_row",
       {"operand_in": "own", "write": lambda *_: None},
       "returns None, and not the next state and a cell from 0 to 1",
     ),
+    (
+      {"first_state": lambda self, driver: None},
+      "first_state must not return None",
+    ),
+    (
+      {"first_state": lambda self, driver: []},
+      "first_state(2,): TypeError: unhashable",
+    ),
+    ({"accepts": lambda self, state: {}[2]}, "accepts((0, 0),): KeyError"),
+    ({"ahead": 2}, "ahead=2: choose one of 0, 1"),
+    ({"write": lambda *_: ([], 0)}, "unhashable"),
+    ({"write": lambda *_: {}[2]}, "write((0, 0), 2, 0): KeyError"),
+    ({"write": lambda *_: (0, 3)}, "returns (0, 3), and not the next state"),
+    ({"write": lambda *_: 0}, "returns 0, and not the next state"),
+    ({"write": lambda _, x, *__: ((x[0] + 1,), 0)}, "more than 4096 states"),
   ],
 )
-def test_grid_that_does_not_fit_is_refused(name, members, words):
-  register.task(mine(Automaton, name=name, **members))
+def test_grid_that_does_not_fit_is_refused(members, words):
+  register.task(mine(Automaton, name="grid", **members))
   with command.refuses(words):
-    build.build(default_config(name))
+    build.build(default_config("grid"))
 
 
 def test_calibration_of_the_page_finds_its_lines(capsys):

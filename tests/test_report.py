@@ -90,7 +90,9 @@ def test_page_and_text_show_the_same_cells(root):
   page, text = ((root / f"report.{x}").read_text() for x in ("html", "md"))
   for cell in ("55.0 (12.0) [7.1]", "5 (0)", "∀", "2 of 3 ∀"):
     assert cell in text_of(page)
-  assert "55.0 (12.0) [7.1]" in text and "2 of 3 ∀" in text
+  latex = (root / "report.tex").read_text()
+  for file, cell in ((text, "2 of 3 ∀"), (latex, r"2 of 3 $\forall$")):
+    assert "55.0 (12.0) [7.1]" in file and cell in file
 
 
 def test_missing_seeds_and_lengths_are_listed(root):

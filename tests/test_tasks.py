@@ -1,4 +1,4 @@
-"""Tasks against their docstrings, plain Python and their own promises, and what
+"""Tasks against plain Python and their own promises, and what
 people type and read."""
 
 import collections
@@ -22,19 +22,15 @@ every_form = pytest.mark.parametrize("form", FORMS)
 every_main_form = pytest.mark.parametrize("form", MAIN)
 
 
-# Docstrings.
-
-
-@pytest.mark.parametrize("name", plain.ANSWERS)
-def test_docstring_examples_are_what_plain_python_says(name):
-  task = plain.make_task(CLASSES[name])
-  for line, output in plain.docstring_examples(CLASSES[name]):
-    prompt, prefix = (plain.ids(task, x) for x in line.partition("⊥")[::2])
-    words = task.symbols(plain.ids(task, output))
-    assert words == plain.plain_answer(task, prompt, prefix), line
-
-
 # Plain Python.
+
+
+@pytest.mark.parametrize("name", ("modular", "permutations", "dyck"))
+def test_the_final_answer_is_the_last_state(name):
+  states, final = (TASKS[name](answer=x) for x in ("states", "final"))
+  prompt, output = plain.example_of_text(states, states.usage)
+  assert plain.example_of_text(final, states.usage) == (prompt, output[-1:])
+  assert states.render(output) == final.render(output[-1:])
 
 
 @pytest.mark.parametrize("form", KNOWN)
