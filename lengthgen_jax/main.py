@@ -258,7 +258,9 @@ def chosen_config(assignments: list[str]) -> ConfigDict | None:
   elif spec is not None:
     preset = files.load_config(spec)
   else:
-    preset = files.saved_config(workdir) if workdir else None
+    # A report needs none, and can be of runs of other versions.
+    has_config = workdir and _MODE.value != "report"
+    preset = files.saved_config(workdir) if has_config else None
   if preset is None:
     check(
       not assignments,

@@ -86,6 +86,14 @@ def undrawn(no_figures, monkeypatch):
   monkeypatch.setattr(calibrate, "draw", lambda *arguments: [])
 
 
+def test_a_round_counts_from_its_first_checkpoint_on(whole, tmp_path):
+  """Before it, all modes use the models of the stage before."""
+  workdir = tmp_path / "whole"
+  shutil.copytree(whole[0], workdir)
+  (workdir / "finetune_2" / "checkpoints").mkdir(parents=True)
+  equal(finals(workdir), finals(whole[0]))
+
+
 def test_mode_calibrate_writes_the_bias_of_the_pipeline(whole, tmp_path):
   workdir = tmp_path / "run"
   shutil.copytree(whole[0] / "interpolate", workdir)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import untrained
 
+from lengthgen_jax.attention import pruning
 from lengthgen_jax.evaluation.trained import Model
 from lengthgen_jax.probes import interventions
 from lengthgen_jax.probes.activations import RESIDUALS, Observation
@@ -59,7 +60,8 @@ def test_lines_that_are_enough_are_enough():
   assert needed and needed <= of_heads
   scaffold = observation.model.scaffold
   for line in of_heads - needed:
-    scaffold = interventions.close_lines(scaffold, line.part, lines[line])
+    depths = observation.experiment.model.depths
+    scaffold = pruning.close(scaffold, lines[line], depths)
   logits = np.asarray(edited_logits(observation, scaffold=scaffold))
   scored = np.asarray(observation.batch.weight) > 0
   assert (logits.argmax(-1) == observation.batch.target)[scored].all()

@@ -181,6 +181,13 @@ def test_a_table_has_every_symbol():
     checker.Task(data, *form)
 
 
+def test_a_last_cell_that_is_no_digit_is_no_answer():
+  task = TASKS["halving"]()
+  assert task.render_with_lengths([1, 3, 0, 7], (2, 2)) == "11"
+  with refuses("the model wrote"):
+    task.render_with_lengths([1, 3, 0, task.delimiter], (2, 2))
+
+
 def test_counterexamples_keep_their_rows():
   """A prompt is laid out by its size, so they are drawn at theirs alone."""
   config = load_presets("local_rules.py").get_config("many_addends")

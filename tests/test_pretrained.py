@@ -179,6 +179,10 @@ def test_a_model_replaces_a_workdir(exported, no_figures, tmp_path):
   # The folder of its results can be passed as --workdir afterwards.
   command.succeeds("--mode=predict", "--workdir=tiny", **line)
   assert before == contents(exported.parent) | contents(files.FOLDER)
+  # Even if its config is of another version it can be reported.
+  saved = tmp_path / "tiny" / "config.json"
+  saved.write_text(saved.read_text().replace('"compile_cache"', '"old"'))
+  command.succeeds("--mode=report", "--workdir=tiny", folder=tmp_path)
 
 
 def test_a_model_and_another_run_are_not_mixed(exported, trained, tmp_path):

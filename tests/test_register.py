@@ -215,6 +215,12 @@ def test_a_normalizer_and_an_optimizer_of_ones_own_are_used():
     fields.check_has_effect(config, "train.adam_b1")
 
 
+def test_a_bias_of_ones_own_may_read_the_window():
+  register.bias("wide", lambda section, spec: {})
+  config = untrained.config(fields={"bias.kind": "wide", "bias.window": 2})
+  fields.check_has_effect(config, "bias.window")
+
+
 def test_abc_of_a_task_of_ones_own_can_begin(folder):
   (text,) = re.findall(r"\n```\n(from lengthgen_jax.*?)```", TEXT, re.S)
   head = FILES["tripling.py"].partition("\n\ndef get_config")[0]

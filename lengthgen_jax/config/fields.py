@@ -53,7 +53,7 @@ RETRAIN = {
 }
 # The fields of these sections that calibration decides.
 CALIBRATED = ("bias.kind", "bias.file")
-# What a field, or else any field of a section, needs to change anything: that
+# What a field, and any field of a section, needs to change anything: that
 # another field has a value (=), has another one (!=), has it among its values
 # (with), or names what has an attribute (has).
 NEEDS = {
@@ -76,8 +76,9 @@ NEEDS = {
   "positions.random_start": "positions.kind has random_start",
   "attention.alpha": "attention.normalizer has has_alpha",
   "bias.file": "bias.kind = file",
-  "bias.window": "bias.kind = window",
-  "bias.input_window": "bias.kind = window",
+  # A user's bias may read these two.
+  "bias.window": "bias.kind != file",
+  "bias.input_window": "bias.kind != file",
   "train.adam_learning_rate": "train.optimizer has has_separate_adam_rate",
   "train.adam_b1": "train.optimizer has uses_adam_fields",
   "train.adam_b2": "train.optimizer has uses_adam_fields",
@@ -199,9 +200,13 @@ def check_has_effect(config: ConfigDict, name: str) -> None:
 
 def _unmet_need(config: ConfigDict, name: str) -> str:
   """Returns what a field lacks to change anything, in words; "" for nothing."""
-  need = NEEDS.get(name) or NEEDS.get(name.partition(".")[0])
-  if not need:
-    return ""
+  section = name.partition(".")[0]
+  needs = (NEEDS[key] for key in (section, name) if key in NEEDS)
+  return next(filter(None, (_unmet(config, name, x) for x in needs)), "")
+
+
+def _unmet(config: ConfigDict, name: str, need: str) -> str:
+  """Returns a need of a field if it is not met, else ""."""
   field, relation, wanted = need.split()
   value = config[field]
   if relation == "with":

@@ -341,7 +341,7 @@ class Model:
       test_set: a test set of the task, the first one by default.
       seed: seed of the inputs.
       arguments: further arguments of the test set, if it has any, like (61,)
-        for "unequal" of long multiplication.
+        for "unequal" of long multiplication; only their number is checked.
 
     Raises:
       ValueError: an argument is none of the valid ones.

@@ -131,7 +131,7 @@ def frontiers(
   bound, frontier_rows = int(min(section.frontier, longest)), []
   for name in section.test_sets if bound else ():
     is_plain = (name, ()) in task.variants(name, section, bound)
-    if not is_plain or name in task.single_input_sets:
+    if not is_plain or task.num_test_samples(name, bound, 2) < 2:
       continue
     samples, seed = section.frontier_samples, section.seed
     spec = EvalSpec(name, name, (), bound, samples, seed, section.memory_mb)
@@ -160,9 +160,7 @@ def eval_specs(
     samples = samples_by_length[length]
     if test_set not in section.test_sets:
       samples = min(samples, section.stress_samples)
-    count = task.num_test_samples(length, samples)
-    if test_set in task.single_input_sets:
-      count = 1
+    count = task.num_test_samples(test_set, length, samples)
     conditions = length, samples, section.seed, section.memory_mb, count
     specs += [
       EvalSpec(name, test_set, arguments, *conditions)

@@ -103,7 +103,9 @@ def finetuning_run(
       warmup_steps=min(20, section.steps),
       target_exact_match=2.0,  # never reached, so that all steps are taken
     ),
-    mesh=run.mesh.for_seeds(len(seeds), run.train.batch_size),
+    mesh=run.mesh
+    if len(seeds) == len(run.seeds)
+    else mesh.make((), seeds, run.train.batch_size),
   )
 
 

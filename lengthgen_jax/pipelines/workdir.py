@@ -195,10 +195,10 @@ def stage_names(config: ConfigDict, workdir: pathlib.Path) -> list[str]:
 
 
 def rounds(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Yields the folders of the rounds of finetuning that were begun."""
+  """Yields the folders of the rounds of finetuning that have a checkpoint."""
   folders = (workdir / f"finetune_{n}" for n in itertools.count(1))
-  is_begun = lambda folder: (folder / "checkpoints").is_dir()
-  return itertools.takewhile(is_begun, folders)
+  has_step = lambda folder: any((folder / "checkpoints").glob("[0-9]*[0-9]"))
+  return itertools.takewhile(has_step, folders)
 
 
 def load_stage(

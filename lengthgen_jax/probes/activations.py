@@ -170,7 +170,7 @@ def observations(
   longest = width if exact else experiment.bound(width, model.scaffold)
   layers = experiment.model.config.num_decoder_layers
   example_bytes = layers * attention_bytes(experiment, longest, False)
-  samples = task.num_test_samples(length, samples)
+  samples = task.num_test_samples(next(iter(task.test_sets)), length, samples)
   num_batches = math.ceil(samples / max(ATTENTION_BYTES // example_bytes, 1))
   batch_size = math.ceil(samples / num_batches)
   key = jax.random.fold_in(rng.stream(seed, "probe"), length)

@@ -17,13 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from lengthgen_jax.attention.lines import SiteLines
+from lengthgen_jax.attention import pruning
 from lengthgen_jax.evaluation.trained import Model, scored
 from lengthgen_jax.experiment import Experiment
 from lengthgen_jax.probes.activations import RESIDUALS, Mean, Observation
 from lengthgen_jax.tasks.packing import Batch
 
-Entry = tuple[int, int, int]  # (layer, head, k) of SiteLines
 Point = tuple[str, int | None]  # (part, layer) of a residual
 
 
@@ -73,9 +72,10 @@ def without_line(observation: Observation) -> Iterator[Mean]:
   layers share their lines, there is one for head h of every layer (layer None)
   and one for all heads of every layer.
   """
-  scaffold = observation.model.scaffold
-  for line, entries in bias_lines(observation.model).items():
-    closed = close_lines(scaffold, line.part, entries)
+  model = observation.model
+  depths = model.experiment.model.depths
+  for line, entries in bias_lines(model).items():
+    closed = pruning.close(model.scaffold, entries, depths)
     logits = edited_logits(observation, scaffold=closed)
     yield _exact_match(observation, logits, **line._asdict())
 
@@ -89,9 +89,10 @@ def enough_lines(observation: Observation) -> Iterator[Mean]:
   yielded, with the exact match of all of them together.
   """
   scaffold, lines = observation.model.scaffold, bias_lines(observation.model)
+  depths = observation.experiment.model.depths
 
   def without(scaffold: dict, line: BiasLine) -> tuple[dict, Mean]:
-    closed = close_lines(scaffold, line.part, lines[line])
+    closed = pruning.close(scaffold, lines[line], depths)
     logits = edited_logits(observation, scaffold=closed)
     return closed, _exact_match(observation, logits)
 
@@ -149,31 +150,20 @@ def _exact_match(
 # Edits of parameters, of the bias and of residuals.
 
 
-def bias_lines(model: Model) -> dict[BiasLine, list[Entry]]:
-  """Returns, for each line of a model's bias, its entries in SiteLines.
+def bias_lines(model: Model) -> dict[BiasLine, list[pruning.Entry]]:
+  """Returns, for each line of a model's bias, its entries in the scaffold.
 
   A line is listed for each head, for all heads of a layer, and for all layers.
   Sites whose bias is a matrix have none.
   """
-  entries = {}
-  for site, bias in model.scaffold.items():
-    if not isinstance(bias, SiteLines):
-      continue
-    segments = model.experiment.site_segments[site]
-    for layer, head, k in np.argwhere(np.asarray(bias.valid)).tolist():
-      entry = layer, head, k
-      line = bias.lines.take(entry).describe(segments)
-      layer = layer if bias.shape[0] > 1 else None
-      for scope in dict.fromkeys([(layer, head), (layer, None), (None, None)]):
-        entries.setdefault(BiasLine(site, *scope, line), []).append(entry)
-  return entries
-
-
-def close_lines(scaffold: dict, site: str, entries: list[Entry]) -> dict:
-  """Returns a scaffold without some entries of a site's SiteLines."""
-  valid = np.array(scaffold[site].valid)
-  valid[*zip(*entries, strict=True)] = False
-  return scaffold | {site: scaffold[site]._replace(valid=valid)}
+  lines = {}
+  for entry in model.entries:
+    site, layer, head, _ = entry
+    layer = layer if model.scaffold[site].shape[0] > 1 else None
+    for scope in dict.fromkeys([(layer, head), (layer, None), (None, None)]):
+      line = BiasLine(site, *scope, model.equation(entry))
+      lines.setdefault(line, []).append(entry)
+  return lines
 
 
 def patch_points(experiment: Experiment) -> list[Point]:

@@ -118,29 +118,22 @@ TASKS = Registry(
 )
 
 # Auxiliary tasks by main task: each is an ordinary task with a head of its own.
+_HINTS = {
+  "addition": {
+    "no_carry": arithmetic.NoCarry,
+    "carry_only": arithmetic.CarryOnly,
+  },
+  "sort": {
+    "successor": sorting.SuccessorHint,
+    "count": sorting.CountHint,
+    "fill": sorting.FillHint,
+    "predecessor": sorting.PredecessorHint,
+    "minimum": sorting.MinimumHint,
+  },
+  "increment": {"carry": increment.CarryHint},
+  "reverse": {"copy": automata.Copy, "shifted": automata.ShiftedReverse},
+}
 HINTS = {
-  "addition": Registry(
-    "hint of addition",
-    {"no_carry": arithmetic.NoCarry, "carry_only": arithmetic.CarryOnly},
-    check_task,
-  ),
-  "sort": Registry(
-    "hint of sort",
-    {
-      "successor": sorting.SuccessorHint,
-      "count": sorting.CountHint,
-      "fill": sorting.FillHint,
-      "predecessor": sorting.PredecessorHint,
-      "minimum": sorting.MinimumHint,
-    },
-    check_task,
-  ),
-  "increment": Registry(
-    "hint of increment", {"carry": increment.CarryHint}, check_task
-  ),
-  "reverse": Registry(
-    "hint of reverse",
-    {"copy": automata.Copy, "shifted": automata.ShiftedReverse},
-    check_task,
-  ),
+  main: Registry(f"hint of {main}", hints, check_task)
+  for main, hints in _HINTS.items()
 }

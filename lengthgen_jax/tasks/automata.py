@@ -119,13 +119,7 @@ class Copy(SequenceTask):
   def step(self, state: Array, symbols: Sequence[Array]) -> tuple[Array, Array]:
     return state, symbols[0]
 
-  def needed(
-    self,
-    inputs: jax.Array,
-    delimiter_index: Array,
-    row: Array,
-    target: Array,
-  ) -> jax.Array:
+  def needed(self, inputs, delimiter_index, row, target):
     place = row - delimiter_index
     if self.anchor == "right":
       place = delimiter_index - 1 - place

@@ -29,14 +29,6 @@ class ItemTask(Task):
     return "@", *map(str, range(1, self.base + 1)), "⊥", "c"
 
   @property
-  def pad(self) -> int:
-    return self.token_names.index("@")
-
-  @property
-  def delimiter(self) -> int:
-    return self.token_names.index("⊥")
-
-  @property
   def item_names(self) -> tuple[str, ...]:
     """Returns every item as people write it."""
     return self.token_names[self.first_item :][: self.base]

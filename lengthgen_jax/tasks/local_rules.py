@@ -78,14 +78,6 @@ class LocalRule(GridTask):
     return *self.cells, *ticks, "⊥", "@"
 
   @property
-  def pad(self) -> int:
-    return len(self.token_names) - 1
-
-  @property
-  def delimiter(self) -> int:
-    return len(self.token_names) - 2
-
-  @property
   def drivers(self) -> Sequence[int]:
     return (self.base,) if self.operand_in else range(self.base)
 
@@ -573,4 +565,5 @@ class Halving(LocalRule):
   read = Divide.read
 
   def answer(self, rows):
-    return number_text("".join(str(int(row[-1]) % 2) for row in rows))
+    parities = (int(self.render(row)[-1]) % 2 for row in rows)
+    return number_text("".join(map(str, parities)))

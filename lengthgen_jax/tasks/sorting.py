@@ -154,13 +154,7 @@ class Sort(ItemTask):
     output = 1 + jnp.sum(cumulative_counts <= index[:, None], axis=1)
     return self.make_example(items, length, output, length)
 
-  def needed(
-    self,
-    inputs: jax.Array,
-    delimiter_index: Array,
-    row: Array,
-    target: Array,
-  ) -> jax.Array:
+  def needed(self, inputs, delimiter_index, row, target):
     # Copies of the last output show whether there is one more of it to write,
     # copies of the target which value comes next.
     return (inputs == inputs[row]) | (inputs == target)

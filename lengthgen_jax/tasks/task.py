@@ -121,14 +121,14 @@ class Task(abc.ABC):
     return len(self.token_names)
 
   @property
-  @abc.abstractmethod
   def pad(self) -> int:
     """Returns the id of PAD, which fills up sequences."""
+    return self.token_names.index("@")
 
   @property
-  @abc.abstractmethod
   def delimiter(self) -> int:
     """Returns the id that follows the prompt in a decoder-only model."""
+    return self.token_names.index("⊥")
 
   @property
   def start(self) -> int:
@@ -325,18 +325,14 @@ class Task(abc.ABC):
     stress_sets = self.stress_sets if section.stress else ()
     return list(dict.fromkeys([*section.test_sets, *stress_sets]))
 
-  @property
-  def single_input_sets(self) -> tuple[str, ...]:
-    """Returns the names of the test sets with a single input of each length."""
-    return ()
-
   def operand_lengths(self, length: int, arguments: tuple) -> tuple[int, ...]:
     """Returns the `lengths` of a Size in a test of a length in a config;
     `arguments` are the test set's further ones."""
     return (self.units(length),) * self.operands
 
-  def num_test_samples(self, length: int, samples: int) -> int:
-    """Returns `samples`, or fewer where a length has few different inputs."""
+  def num_test_samples(self, test_set: str, length: int, samples: int) -> int:
+    """Returns `samples`, or fewer where a test set has few different inputs of
+    a length."""
     return samples
 
   def variants(self, test_set: str, section: Any, length: int) -> Variants:

@@ -46,16 +46,6 @@ class Mesh:
       return self
     return _from_devices(self.jax_mesh.devices.reshape(1, -1))
 
-  def for_seeds(self, seeds: int, batch: int) -> "Mesh":
-    """Returns a mesh of these devices, or some of them, for some of the seeds;
-    a UsageError where devices of several hosts would be left over."""
-    if self.jax_mesh is None or seeds % self.shape[0] == 0:
-      return self
-    shape = default_shape(self.size, seeds, batch)
-    _check_every_host_is_used(shape, self.size)
-    devices = self.jax_mesh.devices.reshape(-1)[: math.prod(shape)]
-    return _from_devices(devices.reshape(shape))
-
   # In compiled functions.
 
   def shard_map_seeds(self, function: Callable) -> Callable:
@@ -144,7 +134,11 @@ def make(shape: Sequence[int], seeds: Sequence[int], batch: int) -> Mesh:
       number % divisor == 0,
       f"mesh={mesh_shape}: {divisor} does not divide {text}; {advice}",
     )
-  _check_every_host_is_used(mesh_shape, len(devices))
+  check(
+    size == len(devices) or jax.process_count() == 1,
+    f"a mesh of {mesh_shape} has {size} of {len(devices)} devices; --multihost"
+    " uses all: change mesh, seeds or train.batch_size",
+  )
   # In the order in which they are connected.
   ordered = jax.make_mesh(mesh_shape, (SEED, DATA), devices=devices[:size])
   return _from_devices(ordered.devices)
@@ -156,15 +150,6 @@ def default_shape(devices: int, seeds: int, batch: int) -> tuple[int, int]:
   and `batch`."""
   along_seed = math.gcd(seeds, devices)
   return along_seed, math.gcd(devices // along_seed, batch)
-
-
-def _check_every_host_is_used(shape: tuple[int, ...], devices: int) -> None:
-  size = math.prod(shape)
-  check(
-    size == devices or jax.process_count() == 1,
-    f"a mesh of {shape} has {size} of {devices} devices; --multihost uses all:"
-    " change mesh, seeds or train.batch_size",
-  )
 
 
 def _from_devices(devices: np.ndarray) -> Mesh:
