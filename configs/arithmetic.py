@@ -129,9 +129,9 @@ MUON_BY_TASK = {
 }
 # ABC in two sequences at natural width. A batch's width is that of its longest
 # number, so the vanilla model must tell six widths apart; with sinusoids of
-# places it learns addition in less than half of the steps that those of the index
-# take. Without an encoder layer parity is learned in 600 to 800 steps, with one
-# it is hardly learned.
+# places it learns addition in less than half of the steps that those of the
+# index take. Without an encoder layer parity is learned in 600 to 800 steps,
+# with one it is hardly learned.
 ABC_ENCODER_DECODER = {
   "model.num_encoder_layers": 0,
   "positions.kind": "coordinates",
