@@ -11,8 +11,7 @@ A name is that of a table or of a single run of this --size. Each run has a
 workdir below --root. A run that was interrupted resumes when the same command
 is given again. The rows of finished runs are archived in --results, one file
 for each run, and archived runs are not repeated unless their config has
-changed, their probes are missing, or their training had other widths than
-their tests. At the end, or at once with --pages, the result
+changed or their probes are missing. At the end, or at once with --pages, the result
 pages are written from the archive, and with the default --results also
 README.md's tables.
 --size=paper is for an accelerator. With --parallel=N, N runs are made at the
