@@ -11,8 +11,8 @@ A name is that of a table or of a single run of this --size. Each run has a
 workdir below --root. A run that was interrupted resumes when the same command
 is given again. The rows of finished runs are archived in --results, one file
 for each run, and archived runs are not repeated unless their config has
-changed or their probes are missing. At the end, or at once with --pages, the result
-pages are written from the archive, and with the default --results also
+changed or their probes are missing. At the end, or at once with --pages, the
+result pages are written from the archive, and with the default --results also
 README.md's tables.
 --size=paper is for an accelerator. With --parallel=N, N runs are made at the
 same time, and each writes to log.txt in its workdir.
