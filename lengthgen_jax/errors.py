@@ -94,8 +94,8 @@ def machine_error(error: BaseException) -> str:
   if getattr(error, "errno", 0) == errno.ENOSPC or NO_SPACE in text:
     return f"{NO_SPACE}: free some; what was saved before is still there"
   if "RESOURCE_EXHAUSTED" in text or isinstance(error, MemoryError):
-    fields = "train.batch_size or, in tests, eval.memory_mb or eval.lengths"
-    return f"{line}. Lower {fields}"
+    fields = "train.batch_size, in tests eval.memory_mb or eval.lengths"
+    return f"{line}. Lower {fields}, or another size that you chose"
   return line if isinstance(error, OSError) else ""
 
 

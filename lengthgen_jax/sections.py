@@ -37,8 +37,10 @@ class Range(NamedTuple):
 POSITIVE = Range("must be positive", low=0, but=(0,))
 NOT_NEGATIVE = Range("must not be negative", low=0)
 FROM_ONE = Range("must be integers from 1 on, below 2^31", 1, INT32)
-Count = Annotated[int, POSITIVE]
-CountOrNone = Annotated[int, NOT_NEGATIVE]  # 0 is none
+Count = Annotated[int, Range("must be positive, below 2^31", 1, INT32)]
+CountOrNone = Annotated[  # 0 is none
+  int, Range("must not be negative, nor 2^31 or more", 0, INT32)
+]
 Seed = Annotated[int, Range(f"must be from 0 to {INT32}", 0, INT32)]
 Rate = Annotated[float, POSITIVE]
 Fraction = Annotated[float, Range("must be in [0, 1]", 0, 1)]

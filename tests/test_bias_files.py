@@ -111,7 +111,7 @@ lines_like = lambda **fields: lambda path: save(path, (0,), **fields)
 other_names = SITES | {"cross": ("pairs", "b")}
 NO_SITES = '{"seeds": [0], "sites": {}}'
 BAD = {  # what writes the file, and the refusal
-  "half a file": (half_a_file, "cannot be read"),
+  "half a file": (half_a_file, "is no .npz file"),
   "schema": (arrays_of(schema=np.int32(1), meta="{}"), "schema 1, this"),
   "NaN": (arrays_of(cross=np.full((1, 2, 3, 4), np.nan)), "cross holds NaN"),
   "infinite": (arrays_of(self=np.full((1, 2, 3, 3), np.inf)), "NaN or inf"),

@@ -41,6 +41,8 @@ TWO = f"{HOSTS} --processes=2"
 MISTAKES = {
   f"{TINY} --config.train.stepz=3": ["train.stepz", "steps", "seed_axis"],
   f"{TINY} --config.train.steps=many": ["steps", "many"],
+  f"{RUN} --config.train.steps=3000000000": ["train.steps=", "2^31"],
+  f"{TINY} --config.eval.test_sets=(nines,)": ["(nines,)", "like ('a', 'b')"],
   f"{TINY} --config.data.fixed_width=8": ["fixed_width=8", "nothing here"],
   f"{TINY} --config.retrain.bias.kind=window": ["bias.kind", "calibration dec"],
   "--config=configs/nothing.py": ["configs/nothing.py"],

@@ -198,7 +198,7 @@ def test_results_without_a_readable_config_are_one_line(tmp_path):
   records.write(path, seeds(1, 2, 3))
   with refuses("no config.json beside it"):
     report.write_report(tmp_path)
-  for text in ("{", "3"):
+  for text in ("{", "3", '{"seeds": 7}', '{"eval": 5}'):
     records.write_text(tmp_path / "run" / "config.json", text)
     with refuses("config.json: cannot be read"):
       report.write_report(tmp_path)

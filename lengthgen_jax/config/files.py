@@ -155,8 +155,15 @@ def set_field(config: ConfigDict, name: str, value: Any, what: str) -> None:
   kind = section.get_type(part)
   try:
     if isinstance(value, str) and kind in PARSERS:
-      value = PARSERS[kind](value)
+      text, value = value, PARSERS[kind](value)
+      # Of text that is no literal the parser makes a single name.
+      check(
+        value != (text,) or text[:1] not in ("(", "["),
+        f"{what}: cannot be {text}; names have quotes in it, like ('a', 'b')",
+      )
     section[part] = _as_tuples(value)
+  except UsageError:
+    raise
   except (TypeError, ValueError) as error:
     raise UsageError(
       f"{what}: cannot be {value!r}; its type is {kind.__name__}"

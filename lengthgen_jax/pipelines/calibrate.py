@@ -101,7 +101,8 @@ def interpolating_models(config: ConfigDict, run: loop.Run) -> list[Model]:
   check(
     interpolating,
     f"no seed interpolated: the best validation EM is {100 * best.em:.1f} %,"
-    f" below abc.min_exact_match={threshold}; train longer, or lower it with"
+    f" below abc.min_exact_match={threshold}; train longer, in another workdir,"
+    " with --config.train.steps, or lower it with"
     f" --config.abc.min_exact_match={max(best.em - 0.005, 0.0):.3f}",
   )
   return interpolating

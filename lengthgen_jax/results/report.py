@@ -77,7 +77,11 @@ def read_runs(root: pathlib.Path) -> tuple[list[dict], dict[str, dict]]:
   for file in sorted(root.rglob("config.json")):
     with file_errors(f"{file}: cannot be read"):
       config = json.loads(file.read_text(encoding="utf-8"))
-    check(isinstance(config, dict), f"{file}: cannot be read (it is no config)")
+    is_config = isinstance(config, dict) and (
+      isinstance(config.get("seeds", []), list)
+      and isinstance(config.get("eval", {}), dict)
+    )
+    check(is_config, f"{file}: cannot be read (it is no config)")
     configs[str(file.parent.relative_to(root))] = config
   return rows, configs
 

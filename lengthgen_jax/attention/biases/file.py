@@ -8,11 +8,11 @@ S source tokens.
 import json
 import os
 import pathlib
+import zipfile
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
-from numpy.lib.npyio import NpzFile
 
 from lengthgen_jax.attention.biases.scaffold import (
   DENSE_CLOSED,
@@ -63,9 +63,10 @@ def read(path: str | os.PathLike) -> tuple[dict, dict]:
   file holds lines. Of a trained model (lengthgen_jax/pretrained) that has
   lines, the lines alone are returned."""
   with file_errors(f"bias.file={path}: cannot be read"):
-    file = np.load(path)
-    check(isinstance(file, NpzFile), f"bias.file={path}: is no .npz file")
-    with file:
+    with open(path, "rb") as data:
+      is_zip = zipfile.is_zipfile(data)
+    check(is_zip, f"bias.file={path}: is no .npz file")
+    with np.load(path) as file:
       is_model = any(name.startswith(LINES_PREFIX) for name in file)
       prefix = LINES_PREFIX if is_model else ""
       arrays = {
