@@ -6,8 +6,13 @@ from command import changed, refused, succeeds
 from lengthgen_jax.probes.registry import PROBES, SORTING
 from lengthgen_jax.results import records
 
-# Of an adder with lines.
-METRICS = [n for n, p in PROBES.items() if p.requires is not SORTING]
+# Of an adder with lines. No line is needed where no answer is right, as on some
+# processors with the half-trained models of these tests.
+METRICS = [
+  name
+  for name, probe in PROBES.items()
+  if probe.requires is not SORTING and name != "enough_lines"
+]
 
 
 def test_every_probe_that_applies_has_rows_of_every_seed(copied):
@@ -15,7 +20,7 @@ def test_every_probe_that_applies_has_rows_of_every_seed(copied):
   fields = "samples=12", "inputs=('12+34',)", f"only={tuple(METRICS)}"
   flags = (f"--config.probe.{field}" for field in fields)
   done = succeeds("--mode=probe", f"--workdir={copied}", *flags)
-  assert "rows: " in done.stdout and "lines that are enough" in done.stdout
+  assert "rows: " in done.stdout and "EM, nothing changed" in done.stdout
   rows = records.read_results(copied / "probes.jsonl")
   assert {row["metric"] for row in rows} == set(METRICS)
   assert {row["seed"] for row in rows} == {0, 1}
