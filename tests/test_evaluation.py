@@ -16,7 +16,7 @@ import untrained
 
 from lengthgen_jax.attention.lines import of_seed
 from lengthgen_jax.config.build import build, make_scaffold
-from lengthgen_jax.evaluation.trained import Model
+from lengthgen_jax.evaluation.trained import Model, scored
 from lengthgen_jax.tasks import dataset
 
 SAMPLES = 24
@@ -110,27 +110,12 @@ def examples(case: Case, length: int = 3):
   return dataset.parsed_batch(*args)
 
 
-def outputs(batch, rows_BxT):
-  """The scored rows [B, outputs] of an array."""
-  scored = np.asarray(batch.weight) > 0
-  return np.asarray(rows_BxT)[scored].reshape(len(scored), -1)
-
-
 def decoded(model, batch):
   """The tokens of greedy decoding, [B, outputs]."""
   tokens = model.greedy(batch, stop=None)
-  count = outputs(batch, batch.target).shape[1]
+  count = scored(batch, batch.target).shape[1]
   assert (tokens[:, count:] == model.experiment.task.pad).all()
   return tokens[:, :count]
-
-
-def with_target(batch, answers):
-  """The same prompts with other outputs [B, outputs] as the truth."""
-  scored = np.asarray(batch.weight) > 0
-  target, inputs = np.array(batch.target), np.array(batch.inputs)
-  target[scored] = np.asarray(answers).reshape(-1)
-  inputs[:, 1:] = np.where(scored[:, :-1], target[:, :-1], inputs[:, 1:])
-  return batch._replace(target=target, inputs=inputs)
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
@@ -145,7 +130,7 @@ def test_exact_match_of_one_pass_is_that_of_decoding(case):
   target = tokens.copy()
   vocab_size = model.experiment.model.config.vocab_size
   target[odd, place[odd]] = (target[odd, place[odd]] + 1) % vocab_size
-  changed = with_target(batch, target)
+  changed = untrained.with_target(batch, target)
   exact = model.matches(changed)
   assert np.array_equal(exact, ~odd)
   assert np.array_equal(exact, (decoded(model, changed) == target).all(axis=1))
@@ -176,5 +161,5 @@ def test_where_the_future_may_show_outputs_are_decoded():
   assert (values[..., behind] > -1).any()  # a pass at once would see it
   target = tokens.copy()
   target[::2, 1] += 1
-  changed = with_target(batch, target)
+  changed = untrained.with_target(batch, target)
   assert np.array_equal(model.matches(changed), np.arange(SAMPLES) % 2 == 1)

@@ -67,3 +67,12 @@ def typed(built, *texts, width=4, longest=None):
     width = max(max(lengths) for _, lengths in parsed)
   bound = longest or width
   return dataset.parsed_batch(built.task, built.kind, parsed, width, bound)
+
+
+def with_target(batch, answers):
+  """The same prompts with other outputs [B, outputs] as the truth."""
+  scored = np.asarray(batch.weight) > 0
+  target, inputs = np.array(batch.target), np.array(batch.inputs)
+  target[scored] = np.asarray(answers).reshape(-1)
+  inputs[:, 1:] = np.where(scored[:, :-1], target[:, :-1], inputs[:, 1:])
+  return batch._replace(target=target, inputs=inputs)
