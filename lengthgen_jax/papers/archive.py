@@ -74,7 +74,7 @@ def read_run(path: pathlib.Path) -> ArchivedRun:
   except (KeyError, TypeError, ValueError) as error:
     raise UsageError(f"{path}: another version wrote it") from error
   rows = [
-    records.completed(row, f"{path}: a row") | {"run": name} for row in rows
+    records.checked(row, f"{path}: a row") | {"run": name} for row in rows
   ]
   return ArchivedRun(header, rows)
 

@@ -63,7 +63,6 @@ class Row(Conditions):
   lower_bound: float | None  # one-sided, 95 %
   n: int | None
   correct: NotRequired[int | None]
-  teacher_forced: NotRequired[bool]  # of older rows; it changes nothing
   by_position: NotRequired[list[float]]  # a rate for each output
   stress: NotRequired[bool]  # the test set is one that eval.stress asked for
   tried: NotRequired[list]  # of a frontier: [length, correct, n] of each length
@@ -72,8 +71,6 @@ class Row(Conditions):
   reason: NotRequired[str]  # of a certificate
 
 
-# What rows mean that were written before these fields existed.
-BEFORE = {"normalizer": "softmax", "segments": False, "prune": False}
 CONDITIONS = tuple(Conditions.__annotations__)
 # Rows that agree in these fields are one measurement, of which the last counts.
 KEY = (
@@ -93,10 +90,9 @@ def parameters(row: dict) -> tuple:
   return tuple(row.get(name) for name in PARAMETERS)
 
 
-def completed(row: dict, place: str) -> dict:
-  """Returns a row of a file with BEFORE where it lacks it; UsageError, which
-  begins with the row's place, unless it then has the fields of a row."""
-  row = BEFORE | row
+def checked(row: dict, place: str) -> dict:
+  """Returns a row of a file; UsageError, which begins with the row's place,
+  unless it has the fields of a row."""
   missing = sorted(Row.__required_keys__ - set(row))
   unknown = sorted(set(row) - set(Row.__annotations__))
   check(
@@ -133,10 +129,10 @@ def read(path: str | pathlib.Path) -> list[dict]:
 
 
 def read_results(path: str | pathlib.Path) -> list[dict]:
-  """Returns the rows of a results.jsonl or probes.jsonl, with BEFORE where they
-  lack it; UsageError names a line that is no row of this version."""
+  """Returns the rows of a results.jsonl or probes.jsonl; UsageError names a
+  line that is no row of this version."""
   return [
-    completed(row, f"{path}: line {i}") for i, row in enumerate(read(path), 1)
+    checked(row, f"{path}: line {i}") for i, row in enumerate(read(path), 1)
   ]
 
 
