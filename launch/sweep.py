@@ -127,6 +127,10 @@ def parse(words: list[str]) -> argparse.Namespace:
   workdirs = [str(workdir) for workdir, _ in jobs(args)]
   shared = sorted({x for x in workdirs if workdirs.count(x) > 1})
   check(not shared, f"several points would share {', '.join(shared)}")
+  fixed = {x.partition("=")[0] for x in split_assignments(args.rest)[0]}
+  for axis in args.grid:
+    field = axis.partition("=")[0]
+    check(field not in fixed, f"--grid={axis}: {field} is also set after --")
   presets = {spec: files.load_config(spec) for spec in args.config}
   for _, arguments in jobs(args):
     preset = presets[arguments[0].removeprefix("--config=")]

@@ -130,6 +130,15 @@ def test_a_checkpoint_that_was_half_written_is_none(two_steps):
   assert names(store) == ["40", "60"] and not assert_restores(store, 60)
 
 
+def test_a_reader_follows_a_training_that_goes_on(two_steps):
+  """All steps that the reader had listed are gone when it restores."""
+  store = open_store(two_steps.folder)
+  for step in (60, 80):
+    store.save(step, state_at(step))
+  store.close()
+  assert_restores(two_steps, 80)
+
+
 def test_another_structure_is_refused_with_the_names_and_stays(two_steps):
   fewer, scale = state_at(0), "params/scale float32[3]"
   del fewer["params"]["scale"]

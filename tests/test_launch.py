@@ -197,8 +197,12 @@ def test_a_wrong_flag_is_refused_in_one_line(monkeypatch):
     ("--config=x/quickstart.py", "several points would share r/quickstart"),
     ("--config=absent.py", "--config=absent.py: no file"),
     ("--grid=positions.kind=rope,ropee", "positions.kind='ropee': choose"),
+    (
+      "--grid=train.steps=1,2 -- --config.train.steps=3",
+      "--grid=train.steps=1,2: train.steps is also set",
+    ),
   ):
-    arguments = ["--root=r", "--config=quickstart.py", flag]
+    arguments = ["--root=r", "--config=quickstart.py", *flag.split()]
     monkeypatch.setattr(sys, "argv", ["sweep.py", *arguments])
     with pytest.raises(SystemExit, match=f"^sweep: {words}.*$"):
       sweep.main()

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 import untrained
-from command import REPOSITORY, inside
+from command import REPOSITORY, inside, refuses
 
 from lengthgen_jax import register, sections
 from lengthgen_jax.attention.normalizers import NORMALIZERS, Normalizer
@@ -213,6 +213,13 @@ def test_a_normalizer_and_an_optimizer_of_ones_own_are_used():
   assert not any(map(np.any, jax.tree.leaves(updates)))
   with command.refuses("train.adam_b1=", "changes nothing here"):
     fields.check_has_effect(config, "train.adam_b1")
+
+
+@pytest.mark.parametrize("returned", (None, {"self": []}))
+def test_a_bias_of_ones_own_must_be_a_scaffold(returned):
+  register.bias("broken", lambda section, spec: returned)
+  with refuses("must return a dict from a site to lines or a matrix"):
+    untrained.model(fields={"bias.kind": "broken"})
 
 
 def test_a_bias_of_ones_own_may_read_the_window():

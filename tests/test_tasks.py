@@ -206,6 +206,7 @@ BAD = {
   "automaton": {
     "0110": "has no number behind *",
     "01*x": "has no number behind *",
+    "01*٣": "has no number behind *",
   },
   "many_addends": {
     "12+3*0": "no number behind * of at least 1",

@@ -124,8 +124,17 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     tuple(config.seeds),
   )
   scaffold = biases.BIASES[config.bias.kind](config.bias, spec)
+  kind = f"bias.kind={config.bias.kind!r}"
+  check(
+    isinstance(scaffold, dict)
+    and all(
+      isinstance(x, SiteLines | scaffolds.SiteMatrix) for x in scaffold.values()
+    ),
+    f"{kind}: its function must return a dict from a site to lines or a matrix,"
+    ' like {"self": shared_lines(lines, heads)}',
+  )
   for site, bias in scaffold.items():
-    named = f"bias.kind={config.bias.kind!r}: {site}-attention"
+    named = f"{kind}: {site}-attention"
     check(site in depths, f"{named}: this model has {', '.join(depths)}")
     (_, layers, bias_heads), depth = bias.shape, depths[site]
     check(
@@ -140,7 +149,7 @@ def make_scaffold(config: ConfigDict, experiment: Experiment) -> dict:
     is_right = lines.valid & covers_output & (lines.anchor != LEFT)
     check(
       not is_right.any(),
-      f"bias.kind={config.bias.kind!r}: self has lines anchored right, but the"
+      f"{kind}: self has lines anchored right, but the"
       " output has no right end while decoding",
     )
   return scaffold

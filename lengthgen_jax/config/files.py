@@ -188,7 +188,7 @@ def name_overrides(config: ConfigDict, preset: ConfigDict) -> None:
   UsageError names a field that was set and has no effect, or is filled in here.
   """
   before = flatten_dict(preset.to_dict(), sep=".")
-  for field in ("overrides", "registered_by"):
+  for field in ("overrides", "registered_by", "pretrained"):
     check(
       config[field] == before[field],
       f"{field}: the program fills in this field; leave it out",

@@ -1395,8 +1395,10 @@ if __name__ == "__main__":
   paths = sys.argv[1:]
   worst = 0 if paths else 2
   # Two at a time, because few contexts do not keep two threads busy.
-  results = concurrent.futures.ProcessPoolExecutor(2).map(prove_file, paths)
-  for path, result in zip(paths, results, strict=True):
-    print(f"{path}: {result['text']}", flush=True)
-    worst = max(worst, codes[str(result["verdict"])])
+  if not paths:
+    print("refused: name one or more files MODEL.npz, each beside MODEL.json")
+  with concurrent.futures.ProcessPoolExecutor(2) as pool:
+    for path, result in zip(paths, pool.map(prove_file, paths), strict=True):
+      print(f"{path}: {result['text']}", flush=True)
+      worst = max(worst, codes[str(result["verdict"])])
   sys.exit(worst)

@@ -164,7 +164,7 @@ class LocalRule(GridTask):
     count = len(rows) if has_rows else longest
     more, least = self.default_number(longest, count), 1 - self.has_first_row
     if star:
-      is_count = number.strip().isdecimal() and len(number) < 10
+      is_count = re.fullmatch(r"\s*[0-9]+\s*", number) and len(number) < 10
       more = int(number) if is_count else -1
     check(
       more >= least,
