@@ -1394,9 +1394,9 @@ if __name__ == "__main__":
   codes = {"proved": 0, "fails": 1, "undecided": 1, "refused": 2}
   paths = sys.argv[1:]
   worst = 0 if paths else 2
-  # Two at a time, because few contexts do not keep two threads busy.
   if not paths:
     print("refused: name one or more files MODEL.npz, each beside MODEL.json")
+  # Two at a time, because few contexts do not keep two threads busy.
   with concurrent.futures.ProcessPoolExecutor(2) as pool:
     for path, result in zip(paths, pool.map(prove_file, paths), strict=True):
       print(f"{path}: {result['text']}", flush=True)

@@ -94,9 +94,10 @@ class Checkpoints:
       except Exception as error:  # Orbax has no class of its own for these
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         failure = f"{where} cannot be restored ({reason[:200]})"
-    self._manager.reload()
-    if step is None and failure and self.steps() != steps:
-      return self.restore(abstract)  # a process that trains has replaced them
+    if failure and step is None:
+      self._manager.reload()
+      if self.steps() != steps:  # a process that trains has replaced them
+        return self.restore(abstract)
     advice = "remove the folder to train anew" if step is None else choices
     check(failure == "", f"{failure}; {advice}")
     return None, None
